@@ -1,0 +1,47 @@
+# Everything a fresh machine needs is Python >= 3.11 and make; `make` alone lists the targets.
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check format coverage bench clean
+.DELETE_ON_ERROR:
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+# Built again whenever pyproject.toml changed. A half-made environment (interrupted, or its Python gone) is made afresh.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python {v[0]}.{v[1]} is too old: poimen-tasks needs >= 3.11; set PYTHON=")'
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(PY) -m pip install --quiet --editable ".[server,flower,dev]"
+	@touch $@
+
+setup: $(READY) ## Create .venv and install the package with all it needs
+
+run: $(READY) ## Run the main job (DIR=directory to measure, WORKERS=2): measures Python files in parallel
+	$(PY) -m examples.census $(if $(DIR),--dir "$(DIR)") $(if $(WORKERS),--workers $(WORKERS))
+
+test: $(READY) ## Run every test (ARGS= is passed to pytest)
+	$(PY) -m pytest $(ARGS)
+
+check: $(READY) ## Check format, lint, types and import rules
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
+
+format: $(READY) ## Format the code and apply safe fixes
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+coverage: $(READY) ## Run every test with branch coverage; fails below the limit in pyproject.toml
+	$(PY) -m pytest --cov --cov-report=term-missing:skip-covered $(ARGS)
+
+bench: $(READY) ## Measure Poimen beside plain Celery in one run (ARGS= is passed on); writes build/bench.json
+	$(PY) -m tests.bench $(ARGS)
+
+clean: ## Remove what the targets made; keeps .poimen, which holds data
+	rm -rf $(VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
