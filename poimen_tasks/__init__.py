@@ -1,0 +1,32 @@
+"""Poimen Tasks: batches of expensive work on Celery and Redis."""
+
+from __future__ import annotations
+
+from poimen_tasks.app import Poimen
+from poimen_tasks.dispatch import Batch, BatchReport
+from poimen_tasks.errors import *  # noqa: F403 - the whole tree is public
+from poimen_tasks.errors import __all__ as _errors
+from poimen_tasks.model import BatchState, BatchStatus, ErrorInfo, Item, ItemStatus, Outcome
+from poimen_tasks.policy import CachePolicy, RetryCount, RetryPolicy, policy
+from poimen_tasks.settings import Settings
+
+__version__ = "0.1.0"
+
+__all__ = [  # noqa: PLE0604 - the errors' own list is part of it
+    "Batch",
+    "BatchReport",
+    "BatchState",
+    "BatchStatus",
+    "CachePolicy",
+    "ErrorInfo",
+    "Item",
+    "ItemStatus",
+    "Outcome",
+    "Poimen",
+    "RetryCount",
+    "RetryPolicy",
+    "Settings",
+    "__version__",
+    "policy",
+    *_errors,
+]

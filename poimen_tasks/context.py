@@ -1,0 +1,50 @@
+"""Which item runs in this thread: what a body, or a dispatch from inside it, may ask."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+__all__ = ["RunningItem", "current_item", "enter", "leave"]
+
+
+@dataclass(slots=True)
+class RunningItem:
+    """The item that a lane runs now. One object a lane, refilled for each item.
+
+    Attributes:
+        batch: the batch's id.
+        workflow, stage, actor: inherited by a dispatch from inside the body.
+        position: the item's place in the batch.
+        attempt: which run of the item this is, from 1.
+        is_cancelled: asks, at most a few times a second, whether the batch was cancelled.
+        dispatches: how many dispatches the body made so far; makes their derived ids stable over a retry.
+    """
+
+    batch: str
+    workflow: str
+    stage: str
+    actor: str
+    is_cancelled: Callable[[], bool]
+    position: int = 0
+    attempt: int = 1
+    dispatches: int = field(default=0)
+
+
+_local = threading.local()
+
+
+def current_item() -> RunningItem | None:
+    """The item that runs in this thread, or None outside of one."""
+    return getattr(_local, "item", None)
+
+
+def enter(item: RunningItem) -> None:
+    """A lane begins to run items in this thread."""
+    _local.item = item
+
+
+def leave() -> None:
+    """The lane is over."""
+    _local.item = None

@@ -1,0 +1,165 @@
+"""Every exception Poimen raises, in one tree.
+
+```
+PoimenError
+├── SettingsError            (ValueError)   a setting is missing, malformed or in conflict
+├── InvalidId                (ValueError)   an id breaks its rule
+├── InvalidArgument          (ValueError)   an option is out of its range
+├── UnsupportedWork          (TypeError)    a kind of work, canvas or option that a batch does not take
+├── UnknownTask              (LookupError)  a task that is not of this Celery app
+├── SerializationError       (TypeError)    a value that the wire format does not carry
+│   └── PayloadTooLarge                     a value over the size limit
+├── DuplicateItem            (ValueError)   two items of a batch share an id
+├── BatchNotFound            (LookupError)  no such batch
+├── ItemNotFound             (LookupError)  no such item in the batch
+├── BatchExists              (ValueError)   on_existing="raise" met an existing batch
+├── BatchFailed                             wait(raise_on_error=True): items failed
+├── BatchTimeout             (TimeoutError) the deadline passed; the batch goes on
+├── WouldDeadlock            (RuntimeError) waiting inside a task for a batch that is not over
+├── DispatchAborted                         a later slice was bad; what was pending is cancelled
+├── StoreUnavailable         (ConnectionError) the Redis server does not answer
+├── StoreRefused                            the Redis server refuses writes (memory, read-only, rights)
+├── LayoutMismatch                          the stored data has another layout number
+├── WorkerLost                              the worker died while it ran the item
+└── Cancelled                               raised inside a running task that was asked to stop
+```
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BatchExists",
+    "BatchFailed",
+    "BatchNotFound",
+    "BatchTimeout",
+    "Cancelled",
+    "DispatchAborted",
+    "DuplicateItem",
+    "InvalidArgument",
+    "InvalidId",
+    "ItemNotFound",
+    "LayoutMismatch",
+    "PayloadTooLarge",
+    "PoimenError",
+    "SerializationError",
+    "SettingsError",
+    "StoreRefused",
+    "StoreUnavailable",
+    "UnknownTask",
+    "UnsupportedWork",
+    "WorkerLost",
+    "WouldDeadlock",
+]
+
+
+class PoimenError(Exception):
+    """Base of every error of this package; the class docstring is its default message.
+
+    Attributes:
+        batch_id: the batch it is about, where a dispatch had begun to write one.
+    """
+
+    batch_id: str | None = None
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").split("\n", 1)[0])
+
+
+class SettingsError(PoimenError, ValueError):
+    """A setting is missing, malformed or in conflict with another."""
+
+
+class InvalidId(PoimenError, ValueError):
+    """An id breaks its rule."""
+
+
+class InvalidArgument(PoimenError, ValueError):
+    """An option is out of its range."""
+
+
+class UnsupportedWork(PoimenError, TypeError):
+    """A kind of work, canvas or option that a batch does not take."""
+
+
+class UnknownTask(PoimenError, LookupError):
+    """The task is not registered with this Celery app."""
+
+
+class SerializationError(PoimenError, TypeError):
+    """A value that the wire format does not carry."""
+
+
+class PayloadTooLarge(SerializationError):
+    """A value is over the size limit."""
+
+
+class DuplicateItem(PoimenError, ValueError):
+    """Two items of a batch share an id."""
+
+
+class BatchNotFound(PoimenError, LookupError):
+    """No such batch."""
+
+
+class ItemNotFound(PoimenError, LookupError):
+    """No such item in the batch."""
+
+
+class BatchExists(PoimenError, ValueError):
+    """The batch exists already."""
+
+
+class BatchFailed(PoimenError):
+    """Items of the batch did not succeed.
+
+    Attributes:
+        batch_id: the batch.
+        failed: how many items failed.
+        errors: item id → a short text, for the first of them.
+    """
+
+    def __init__(self, message: str, *, batch_id: str = "", failed: int = 0, errors: dict[str, str] | None = None):
+        super().__init__(message)
+        self.batch_id = batch_id
+        self.failed = failed
+        self.errors = errors or {}
+
+
+class BatchTimeout(PoimenError, TimeoutError):
+    """The deadline passed before the batch was over; the batch goes on."""
+
+
+class WouldDeadlock(PoimenError, RuntimeError):
+    """Waiting inside a task for a batch that is not over would hold the slot it may need."""
+
+
+class DispatchAborted(PoimenError):
+    """A later slice of the work was bad; the items already written are cancelled.
+
+    Attributes:
+        batch_id: the batch that was cancelled.
+    """
+
+    def __init__(self, message: str, *, batch_id: str = "") -> None:
+        super().__init__(message)
+        self.batch_id = batch_id
+
+
+class StoreUnavailable(PoimenError, ConnectionError):
+    """The Redis server does not answer."""
+
+
+class StoreRefused(PoimenError):
+    """The Redis server refuses the command: out of memory, read-only or not permitted."""
+
+
+class LayoutMismatch(PoimenError):
+    """The stored data has another layout number; upgrade workers before producers."""
+
+
+class WorkerLost(PoimenError):
+    """The worker died while it ran the item."""
+
+
+class Cancelled(PoimenError):
+    """The running item was asked to stop."""

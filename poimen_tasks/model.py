@@ -1,0 +1,196 @@
+"""Frozen values that the rooms share; nothing here talks to Redis or Celery."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta, timezone
+from enum import StrEnum
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from celery.canvas import Signature
+
+__all__ = ["BatchState", "BatchStatus", "ErrorInfo", "Item", "ItemStatus", "Outcome", "moment"]
+
+R = TypeVar("R")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def moment(seconds: float | None) -> datetime | None:
+    """Turn seconds since 1970 into an aware UTC datetime; None stays None."""
+    return None if seconds is None else _EPOCH + timedelta(seconds=seconds)
+
+
+class ItemStatus(StrEnum):
+    """How an item ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+
+
+class BatchState(StrEnum):
+    """Where a batch stands; `stalled` means that its producer is gone and it was never sealed."""
+
+    OPEN = "open"
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    STALLED = "stalled"
+
+    @property
+    def is_over(self) -> bool:
+        """True when no item can change any more."""
+        return self in _OVER
+
+
+_OVER = frozenset({BatchState.COMPLETED, BatchState.FAILED, BatchState.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorInfo:
+    """An exception as data: its class name, text and traceback. It is never rebuilt."""
+
+    type: str
+    message: str
+    traceback: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One call of a task in a batch, with the labels it travels under.
+
+    Attributes:
+        signature: a Celery signature of a task of this app.
+        id: unique in the batch; 1-256 printable characters. Default: the position.
+        task_id: the user's label of the work served, for the audit log and the cache. Default: the item id.
+        model_id: which model (or version of a dependency) computes; part of a cache key.
+        tags: labels for cache invalidation.
+        limit_key: reserved for rate limits; recorded only.
+    """
+
+    signature: Signature[Any]
+    id: str | None = field(default=None, kw_only=True)
+    task_id: str | None = field(default=None, kw_only=True)
+    model_id: str | None = field(default=None, kw_only=True)
+    tags: Sequence[str] = field(default=(), kw_only=True)
+    limit_key: str | None = field(default=None, kw_only=True)
+
+
+class Outcome(tuple[Any, ...], Generic[R]):
+    """The one final record of an item.
+
+    A tuple underneath, because a million are made in one read; the raw fields are
+    `(item_id, status, result, error, started, duration, queue_wait, attempts, worker, cached, ordinal)`
+    with `started` in seconds since 1970 (None when the item never started).
+    """
+
+    __slots__ = ()
+
+    item_id: str = property(itemgetter(0), doc="The item's id.")  # type: ignore[assignment]
+    status: ItemStatus = property(itemgetter(1), doc="How it ended.")  # type: ignore[assignment]
+    result: R = property(itemgetter(2), doc="What the task returned; None unless it succeeded.")  # type: ignore[assignment]
+    error: ErrorInfo | None = property(itemgetter(3), doc="Why it did not succeed.")  # type: ignore[assignment]
+    duration: float = property(itemgetter(5), doc="Seconds in the task's body.")  # type: ignore[assignment]
+    queue_wait: float = property(itemgetter(6), doc="Seconds from enqueued (or due) to started.")  # type: ignore[assignment]
+    attempts: int = property(itemgetter(7), doc="How many runs it took.")  # type: ignore[assignment]
+    worker: str = property(itemgetter(8), doc="The worker that ran it; empty when none did.")  # type: ignore[assignment]
+    cached: bool = property(itemgetter(9), doc="True when the result came from the cache.")  # type: ignore[assignment]
+    cursor: int = property(itemgetter(10), doc="Give this to `outcomes(after=)` to go on behind it.")  # type: ignore[assignment]
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When the body began (UTC)."""
+        return moment(self[4])
+
+    @property
+    def finished_at(self) -> datetime | None:
+        """When the body ended (UTC)."""
+        return None if self[4] is None else moment(self[4] + self[5])
+
+    @property
+    def ok(self) -> bool:
+        """True when the item succeeded."""
+        return self[1] is ItemStatus.SUCCEEDED
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; datetimes as ISO 8601 text."""
+        started, finished = self.started_at, self.finished_at
+        return {
+            "item_id": self[0],
+            "status": str(self[1]),
+            "result": self[2],
+            "error": self[3].to_dict() if self[3] else None,
+            "started_at": started.isoformat() if started else None,
+            "finished_at": finished.isoformat() if finished else None,
+            "duration": self[5],
+            "queue_wait": self[6],
+            "attempts": self[7],
+            "worker": self[8],
+            "cached": self[9],
+        }
+
+    def __repr__(self) -> str:
+        return f"Outcome({self[0]!r}, {self[1]}, {self[3] if self[3] else self[2]!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchStatus:
+    """A batch at one instant, from counters: reading it costs the same whatever the batch's size.
+
+    `total = pending + delayed + waiting + running + succeeded + failed + cancelled + skipped`, always;
+    `cached` counts those of the succeeded that came from the cache.
+    """
+
+    batch_id: str
+    workflow: str
+    stage: str
+    state: BatchState
+    total: int
+    pending: int
+    delayed: int
+    waiting: int
+    running: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    skipped: int
+    cached: int
+    created_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    concurrency: int | None
+    unserved_queues: tuple[str, ...] = ()
+    callbacks_pending: int = 0
+
+    @property
+    def finished(self) -> int:
+        """Items that have their outcome."""
+        return self.succeeded + self.failed + self.cancelled + self.skipped
+
+    @property
+    def is_over(self) -> bool:
+        """True when every item has its outcome and the batch is sealed."""
+        return self.state.is_over
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; datetimes as ISO 8601 text."""
+        data = asdict(self)
+        for name in ("created_at", "started_at", "finished_at"):
+            data[name] = data[name].isoformat() if data[name] else None
+        data["state"] = str(self.state)
+        data["unserved_queues"] = list(self.unserved_queues)
+        data["finished"] = self.finished
+        return data

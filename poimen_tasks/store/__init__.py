@@ -1,0 +1,22 @@
+"""The only room that talks to Redis: keys, client, scripts, wire formats."""
+
+from __future__ import annotations
+
+from poimen_tasks.settings import Settings
+from poimen_tasks.store.client import Client, Refusal
+from poimen_tasks.store.keys import Keys
+from poimen_tasks.store.reads import Reads
+from poimen_tasks.store.scripts import Scripts
+
+__all__ = ["Client", "Keys", "Reads", "Refusal", "Scripts", "Store"]
+
+
+class Store:
+    """What the other rooms hold: scripts to change, reads to look."""
+
+    def __init__(self, settings: Settings, url: str) -> None:
+        self.client = Client(settings, url)
+        self.keys = self.client.keys
+        self.scripts = Scripts(self.client)
+        self.reads = Reads(self.client)
+        self.settings = settings

@@ -1,0 +1,138 @@
+"""The connection to Redis: opened when first used, errors in our own words, replies retried by us alone.
+
+The client library's own retries are off: a retry must carry the same owner and sequence, and must end at a deadline
+that the caller chose.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import msgpack
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, ConnectionError, NoScriptError, ResponseError, TimeoutError
+from redis.retry import Retry
+
+from poimen_tasks.errors import (
+    BatchNotFound,
+    DuplicateItem,
+    InvalidArgument,
+    LayoutMismatch,
+    PoimenError,
+    StoreRefused,
+    StoreUnavailable,
+)
+from poimen_tasks.settings import Settings, mask_url
+from poimen_tasks.store.keys import LAYOUT, Keys
+from poimen_tasks.store.loader import Script, load_script
+
+__all__ = ["Client", "Refusal"]
+
+T = TypeVar("T")
+
+
+class Refusal(PoimenError):
+    """A script refused: `code` says why, `detail` what."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(f"the store refused: {code} {detail}")
+        self.code = code
+        self.detail = detail
+
+
+def _translate(code: str, detail: str) -> PoimenError:
+    if code == "NOT_FOUND":
+        return BatchNotFound(f"batch {detail!r} is not known: it was never dispatched, or its retention is over")
+    if code == "DUPLICATE":
+        return DuplicateItem(f"item id {detail!r} is used twice in the batch: ids are unique within a batch")
+    if code == "LAYOUT":
+        return LayoutMismatch(
+            f"the stored data has layout {detail}, this version reads layout {LAYOUT}: upgrade workers before producers"
+        )
+    if code == "CANCELLED":
+        return InvalidArgument(f"batch {detail!r} was cancelled: dispatch its failed items as a new batch")
+    if code == "CALLBACKS":
+        return InvalidArgument("the batch's callbacks are still running: wait for them, then retry the failed items")
+    return Refusal(code, detail)
+
+
+class Client:
+    """One Redis server, spoken to through scripts and plain reads."""
+
+    def __init__(self, settings: Settings, url: str) -> None:
+        self.url = url
+        self.settings = settings
+        self.keys = Keys(settings.namespace)
+        self.redis: Redis = Redis.from_url(
+            url,
+            protocol=2,
+            socket_timeout=settings.socket_timeout,
+            socket_connect_timeout=min(settings.connect_timeout, 4.0),
+            socket_keepalive=True,
+            retry=Retry(NoBackoff(), 0),
+        )
+
+    def close(self) -> None:
+        """Close every connection; the next use opens new ones."""
+        self.redis.close()
+        self.redis.connection_pool.disconnect()
+
+    def read(self, call: Callable[[Redis], T], *, patience: float | None = None) -> T:
+        """Run a command that changes nothing, again while the server does not answer, for `patience` seconds."""
+        deadline = time.monotonic() + (self.settings.connect_timeout if patience is None else patience)
+        pause = 0.05
+        while True:
+            try:
+                return call(self.redis)
+            except (ConnectionError, TimeoutError) as error:
+                if isinstance(error, AuthenticationError) or time.monotonic() + pause > deadline:
+                    self._unavailable(error)
+            except ResponseError as error:
+                self._refused(error)
+            time.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+    def call(
+        self, name: str, request: dict[str, Any], *, owner: str, sequence: int, payloads: tuple[bytes, ...] = (),
+        patience: float | None = None,
+    ) -> Any:
+        """Run a script; a lost reply is asked for again under the same owner and sequence.
+
+        Raises:
+            StoreUnavailable: no answer within `patience` seconds (default: the connect timeout).
+            StoreRefused: the server refuses writes.
+            PoimenError: the script's own refusal, as one of our errors.
+        """
+        script = load_script(name)
+        packed = msgpack.packb(request, use_bin_type=False)  # the server's Lua library reads no bin type
+        arguments = (self.keys.build("layout"), self.keys.root, owner, sequence, packed, *payloads)
+        reply = self.read(lambda redis: self._evaluate(redis, script, arguments), patience=patience)
+        return msgpack.unpackb(reply, raw=True, strict_map_key=False)
+
+    @staticmethod
+    def _evaluate(redis: Redis, script: Script, arguments: tuple[Any, ...]) -> bytes:
+        try:
+            return redis.evalsha(script.sha, 1, *arguments)  # type: ignore[no-any-return,return-value]
+        except NoScriptError:
+            redis.script_load(script.source)
+            return redis.evalsha(script.sha, 1, *arguments)  # type: ignore[no-any-return,return-value]
+
+    def _unavailable(self, error: Exception) -> NoReturn:
+        raise StoreUnavailable(
+            f"Redis at {mask_url(self.url)} does not answer ({type(error).__name__}: {str(error)[:200]}): "
+            "start it, or set POIMEN_REDIS_URL to one that runs"
+        ) from error
+
+    def _refused(self, error: ResponseError) -> NoReturn:
+        text = str(error)
+        if text.startswith("POIMEN_"):
+            code, _, detail = text.partition(" ")
+            raise _translate(code.removeprefix("POIMEN_"), detail) from None
+        if "OOM" in text[:60] or "out of memory" in text:
+            raise StoreRefused(f"Redis at {mask_url(self.url)} is out of memory and takes no new work: {text[:200]}") from error
+        if text.startswith(("READONLY", "MISCONF", "NOPERM", "NOAUTH", "WRONGPASS", "LOADING", "BUSY")):
+            raise StoreRefused(f"Redis at {mask_url(self.url)} refuses the command: {text[:200]}") from error
+        raise error

@@ -1,0 +1,109 @@
+"""Every Redis key of the project, in one place: its form, type, owner and lifetime.
+
+All keys share one hash slot: the namespace stands in braces.
+The Lua scripts get their key builders from this table too (`lua_builders`), so a key is spelled once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["LAYOUT", "TABLE", "Key", "Keys", "lua_builders"]
+
+#: The number of the stored layout. A script refuses to work on data of another number.
+LAYOUT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One kind of key: `form` is appended to the namespace; its holes are named."""
+
+    form: str
+    type: str
+    owner: str
+    lifetime: str
+
+    @property
+    def holes(self) -> tuple[str, ...]:
+        """The names of the holes in the form, in order."""
+        return tuple(part.split("}")[0] for part in self.form.split("{")[1:])
+
+
+_RETENTION = "retention, counted from the end of the batch and its callbacks"
+
+TABLE: dict[str, Key] = {
+    "layout": Key("layout", "string", "every script", "for ever"),
+    "owner": Key("o:{owner}", "string", "once.lua: last sequence and reply of one caller", "600 s after its last call"),
+    "batches": Key("batches", "zset", "all batches by creation time, hidden ones excepted", "until they expire"),
+    "expiring": Key("expiring", "zset", "batch and workflow by the time the batch's keys expire", "until then"),
+    "workflow": Key("w:{workflow}", "zset", "batches of a workflow by creation time", _RETENTION),
+    "record": Key("b:{batch}", "hash", "a batch's counters, limit, labels, state", _RETENTION),
+    "items": Key("b:{batch}:items", "hash", "chunk number to chunk blob", _RETENTION),
+    "big": Key("b:{batch}:big", "hash", "position to a call that is too large for its chunk", _RETENTION),
+    "ids": Key("b:{batch}:ids", "hash", "custom item id to position", _RETENTION),
+    "names": Key("b:{batch}:names", "hash", "chunk number to the custom ids of its items", _RETENTION),
+    "fresh": Key("b:{batch}:f:{part}", "list", "never claimed ranges of a partition", "until claimed"),
+    "back": Key("b:{batch}:k:{part}", "list", "positions that came back, of a partition", "until claimed"),
+    "running": Key("b:{batch}:running", "hash", "lane token to the ranges it holds", "until finished"),
+    "delayed": Key("b:{batch}:delayed", "zset", "position:partition by due time", "until due"),
+    "attempts": Key("b:{batch}:attempts", "hash", "position to its attempt record, for what came back", _RETENTION),
+    "slots": Key("b:{batch}:slots", "hash", "slot to its ticket or lane; absent means idle", "until the batch is over"),
+    "outcomes": Key("b:{batch}:outcomes", "stream", "one columnar blob a finish, id is its ordinal", _RETENTION),
+    "index": Key("b:{batch}:index", "string", "4 bytes a position: the ordinal of its outcome", _RETENTION),
+    "leases": Key("leases", "zset", "live lanes by the end of their lease", "until released or reaped"),
+    "tickets": Key("tickets", "zset", "tickets out by the time they are overdue", "until begun"),
+    "due": Key("due", "zset", "batches by their earliest delayed item", "until due"),
+    "hungry": Key("hungry", "zset", "batches that want more tickets than the fleet had room for", "until served"),
+    "queues": Key("queues", "hash", "t:queue tickets out, l:queue live lanes, over all batches", "for ever"),
+    "capacity": Key("capacity", "hash", "queue to slots offered by live workers", "rewritten by each tick"),
+    "workers": Key("workers", "hash", "worker to what it offers and when it was last seen", "5 s after its last tick"),
+    "clock": Key("clock", "hash", "last tick, who leads, until when reaping is held", "for ever"),
+    "pauses": Key("pauses", "hash", "scope to pause epoch", "until resumed"),
+    "audit": Key("audit", "stream", "one entry a state change", "until sealed, or the unsealed limit"),
+    "audit_meta": Key("audit:meta", "hash", "epoch, sealer, count of dropped entries", "for ever"),
+}
+
+#: Keys of one batch; all of them get the retention together.
+BATCH_KEYS = ("record", "items", "big", "ids", "names", "running", "delayed", "attempts", "slots", "outcomes", "index")
+
+
+class Keys:
+    """Builds the keys of one namespace: `keys.record(batch)`, `keys.audit()`."""
+
+    __slots__ = ("root",)
+
+    def __init__(self, namespace: str) -> None:
+        self.root = "{" + namespace + "}:"
+
+    def build(self, name: str, *values: str | int) -> str:
+        """The key called `name` in the table, its holes filled in order."""
+        key = TABLE[name]
+        return self.root + key.form.format(**dict(zip(key.holes, values, strict=True)))
+
+    def record(self, batch: str) -> str:
+        """The record of a batch."""
+        return self.build("record", batch)
+
+
+def _lua_expression(key: Key) -> str:
+    pieces = ["root"]
+    rest = key.form
+    for hole in key.holes:
+        before, rest = rest.split("{" + hole + "}", 1)
+        pieces += [f"'{before}'", hole]
+    if rest:
+        pieces.append(f"'{rest}'")
+    return " .. ".join(pieces)
+
+
+def lua_builders() -> str:
+    """The same table as Lua source: `K.name` for a fixed key, `K.name(hole)` for one with holes."""
+    lines = [f"local LAYOUT = '{LAYOUT}'", "local K = {}"]
+    for name, key in TABLE.items():
+        if key.holes:
+            lines.append(f"K.{name} = function({', '.join(key.holes)}) return {_lua_expression(key)} end")
+        else:
+            lines.append(f"K.{name} = {_lua_expression(key)}")
+    batch = ", ".join(f"K.{name}" for name in BATCH_KEYS)
+    lines.append(f"local BATCH_KEYS = {{{batch}}}")
+    return "\n".join(lines)

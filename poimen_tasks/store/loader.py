@@ -1,0 +1,69 @@
+"""Builds each Lua script from its file: `--@include name` pastes an include once, `--@keys` the key builders."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from hashlib import sha1
+from importlib.resources import files
+from typing import NamedTuple
+
+from poimen_tasks.store.keys import lua_builders
+
+__all__ = ["Script", "ScriptError", "load_script", "script_names"]
+
+_INCLUDE = re.compile(r"^--@include (\w+)\s*$")
+_LUA = files("poimen_tasks.store") / "lua"
+
+
+class ScriptError(RuntimeError):
+    """A script or include is missing, or includes form a circle: a fault of the package itself."""
+
+
+class Script(NamedTuple):
+    """A script ready to be sent; `sha` is what EVALSHA takes."""
+
+    name: str
+    source: str
+    sha: str
+
+
+def _read(path: str) -> str:
+    try:
+        return (_LUA / path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ScriptError(f"Lua source {path!r} is missing") from None
+
+
+def _expand(text: str, done: set[str], open_: tuple[str, ...]) -> list[str]:
+    lines: list[str] = []
+    for line in text.splitlines():
+        found = _INCLUDE.match(line)
+        if found:
+            name = found[1]
+            if name in open_:
+                raise ScriptError(f"Lua includes form a circle: {' -> '.join((*open_, name))}")
+            if name not in done:
+                lines += _expand(_read(f"include/{name}.lua"), done, (*open_, name))
+                done.add(name)
+        elif line == "--@keys":
+            lines.append(lua_builders())
+        else:
+            lines.append(line)
+    return lines
+
+
+@cache
+def load_script(name: str) -> Script:
+    """The script called `name`, its includes pasted once each.
+
+    Raises:
+        ScriptError: it, or one of its includes, is missing or circular.
+    """
+    source = "\n".join(_expand(_read(f"{name}.lua"), set(), ())) + "\n"
+    return Script(name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+def script_names() -> list[str]:
+    """Every verb that has a script."""
+    return sorted(path.name.removesuffix(".lua") for path in _LUA.iterdir() if path.name.endswith(".lua"))

@@ -1,0 +1,16 @@
+-- One audit entry, in the same step as the change it tells of.
+-- Fields of an entry, always these three so that the stream packs them tightly:
+--   t  type, `noun.verb`      h  header, msgpack map      d  payload, as the caller gave it
+-- While no sealer is registered the stream is bounded, and what was dropped is counted.
+--@include prelude
+local function audit(kind, header, payload)
+  if redis.call('EXISTS', K.audit_meta) == 0 then
+    redis.call('HSET', K.audit_meta, 'epoch', redis.sha1hex(owner .. clock[1] .. clock[2]), 'limit', 100000)
+  end
+  redis.call('XADD', K.audit, '*', 't', kind, 'h', cmsgpack.pack(header), 'd', payload or '')
+  local meta = redis.call('HMGET', K.audit_meta, 'sealer', 'limit')
+  local limit = tonumber(meta[2]) or 100000
+  if not meta[1] and redis.call('XLEN', K.audit) > limit + 1000 then
+    redis.call('HINCRBY', K.audit_meta, 'dropped', redis.call('XTRIM', K.audit, 'MAXLEN', limit))
+  end
+end

@@ -1,0 +1,127 @@
+-- What a lane reports: outcomes, retries, items it gives back. Request fields under `f`:
+--   r  flat ranges that have outcomes in ARGV[5]      ok failed cancelled skipped cached  how many of each
+--   y  retries: {position, delay in seconds, attempts made, new call or false}
+--   g  flat ranges that were never started            n  {position, claim number} of items from the back list
+--   m  details for the audit header                   late  true: this is the part that was found acceptable
+-- ARGV[5] outcome blob, ARGV[6] audit payload.
+--@include attempts
+
+local function give_back(record, holding, ranges)
+  if holding.k == 'f' then
+    for at = #ranges - 1, 1, -2 do
+      redis.call('LPUSH', K.fresh(record.batch, holding.p), string.format('%d:%d', ranges[at], ranges[at + 1]))
+    end
+  else
+    for at = #ranges - 1, 1, -2 do
+      for position = ranges[at + 1] - 1, ranges[at], -1 do
+        redis.call('LPUSH', K.back(record.batch, holding.p), string.format('%d', position))
+      end
+    end
+  end
+  local count = count_range(ranges)
+  record.running = record.running - count
+  record.pending = record.pending + count
+  record.claimable[holding.p] = record.claimable[holding.p] + count
+  return count
+end
+
+local function retry_items(record, holding, retries)
+  for _, retry in ipairs(retries) do
+    local position, delay = retry[1], retry[2]
+    local entry = read_attempt(record.batch, position, holding.p)
+    entry.a = retry[3]
+    if retry[4] then entry.c = retry[4] end
+    entry.d = now + delay
+    write_attempt(record.batch, position, entry)
+    delay_item(record, position, holding.p, now + delay)
+  end
+  if #retries > 0 then
+    record.running = record.running - #retries
+    set_due(record)
+  end
+end
+
+local function count_outcomes(record, finish)
+  record.ok = record.ok + (finish.ok or 0)
+  record.failed = record.failed + (finish.failed or 0)
+  record.cancelled = record.cancelled + (finish.cancelled or 0)
+  record.skipped = record.skipped + (finish.skipped or 0)
+  record.cached = record.cached + (finish.cached or 0)
+end
+
+local function audit_finish(record, finish, late)
+  local header = finish.m or {}
+  header.r, header.y, header.late = finish.r, nil, late or nil
+  header.ok, header.failed, header.cancelled, header.skipped = finish.ok, finish.failed, finish.cancelled, finish.skipped
+  audit_batch('item.finished', record, header, ARGV[6])
+end
+
+-- The positions of a lost lane's report that may still count: no outcome yet, and not claimed again since.
+local function acceptable(record, finish)
+  local claims, positions = {}, {}
+  for _, pair in ipairs(finish.n or {}) do claims[pair[1]] = pair[2] end
+  for at = 1, #finish.r, 2 do
+    for position = finish.r[at], finish.r[at + 1] - 1 do
+      local stored = redis.call('HGET', K.attempts(record.batch), position)
+      if stored and not has_outcome(record.batch, position) and cmsgpack.unpack(stored).n == (claims[position] or 0) then
+        table.insert(positions, position)
+      end
+    end
+  end
+  return positions
+end
+
+-- Returns nil when written, or the list of positions that a late report may send again.
+local function finish_late(record, finish)
+  local positions = acceptable(record, finish)
+  local count = count_range(finish.r)
+  if not finish.late or #positions ~= count or count == 0 then return positions end
+  for _, position in ipairs(positions) do
+    local entry = read_attempt(record.batch, position, 0)
+    record.claimable[entry.p] = record.claimable[entry.p] - 1
+    redis.call('HDEL', K.attempts(record.batch), position)
+  end
+  record.pending = record.pending - count
+  count_outcomes(record, finish)
+  write_outcomes(record, finish.r, ARGV[5])
+  audit_finish(record, finish, true)
+  return nil
+end
+
+-- Returns {late = positions} when the token does not hold these items, else {}.
+local function finish_items(record, token, finish)
+  local stored = redis.call('HGET', K.running(record.batch), token)
+  local holding = stored and cmsgpack.unpack(stored) or nil
+  local rest = holding and subtract(holding.r, finish.r or {})
+  local retried = {}
+  for _, retry in ipairs(finish.y or {}) do
+    table.insert(retried, retry[1])
+    table.insert(retried, retry[1] + 1)
+  end
+  rest = rest and subtract(rest, retried)
+  rest = rest and subtract(rest, finish.g or {})
+  if not rest then return {late = finish_late(record, finish)} end
+
+  local count = count_range(finish.r or {})
+  record.running = record.running - count
+  count_outcomes(record, finish)
+  retry_items(record, holding, finish.y or {})
+  if #(finish.g or {}) > 0 then give_back(record, holding, finish.g) end
+  if holding.k == 'b' and count > 0 then
+    for at = 1, #finish.r, 2 do
+      for position = finish.r[at], finish.r[at + 1] - 1 do redis.call('HDEL', K.attempts(record.batch), position) end
+    end
+  end
+  if #rest == 0 then
+    redis.call('HDEL', K.running(record.batch), token)
+  else
+    holding.r = rest
+    redis.call('HSET', K.running(record.batch), token, cmsgpack.pack(holding))
+  end
+  if count > 0 then
+    write_outcomes(record, finish.r, ARGV[5])
+    audit_finish(record, finish)
+  end
+  if #retried > 0 then audit_batch('item.retried', record, {y = finish.y, worker = (finish.m or {}).worker}) end
+  return {}
+end

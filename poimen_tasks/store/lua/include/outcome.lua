@@ -1,0 +1,76 @@
+-- Recording outcomes: ranges, the index, the stream; and outcomes that a script writes by itself.
+--@include ending
+local NIL = {}
+
+-- msgpack array with holes, which the library's own packer cannot tell from a map.
+local function pack_array(values, count)
+  local pieces = {string.char(0x90 + count)}
+  for at = 1, count do
+    if values[at] == nil or values[at] == NIL then table.insert(pieces, '\192') else table.insert(pieces, cmsgpack.pack(values[at])) end
+  end
+  return table.concat(pieces)
+end
+
+local function count_range(ranges)
+  local count = 0
+  for at = 1, #ranges, 2 do count = count + ranges[at + 1] - ranges[at] end
+  return count
+end
+
+local function has_outcome(batch, position)
+  local mark = redis.call('GETRANGE', K.index(batch), position * 4, position * 4 + 3)
+  return mark ~= '' and mark ~= '\0\0\0\0'
+end
+
+-- One stream entry for these ranges; `over` marks the entry that ends the batch.
+local function write_outcomes(record, ranges, blob)
+  record.ordinal = record.ordinal + 1
+  local mark = struct.pack('>I4', record.ordinal)
+  for at = 1, #ranges, 2 do
+    redis.call('SETRANGE', K.index(record.batch), ranges[at] * 4, string.rep(mark, ranges[at + 1] - ranges[at]))
+  end
+  local id = string.format('%d-0', record.ordinal)
+  if is_complete(record) then
+    redis.call('XADD', K.outcomes(record.batch), id, 'b', blob, 'o', '1')
+  else
+    redis.call('XADD', K.outcomes(record.batch), id, 'b', blob)
+  end
+end
+
+-- The ids of these positions when the batch has custom ones, else nil.
+local function names_of(record, positions)
+  if record.named == 0 then return NIL end
+  local chunks, names = {}, {}
+  for _, position in ipairs(positions) do
+    local chunk = math.floor(position / 256)
+    if not chunks[chunk] then
+      local stored = redis.call('HGET', K.names(record.batch), chunk)
+      chunks[chunk] = stored and cmsgpack.unpack(stored) or {}
+    end
+    table.insert(names, chunks[chunk][position % 256 + 1] or string.format('%d', position))
+  end
+  return names
+end
+
+-- Outcomes that no worker reported: status 1 failed (with type and message) or 2 cancelled.
+-- `attempts` is a list beside `positions`.
+local function write_settled(record, positions, status, kind, message, attempts)
+  local ranges, statuses, errors = {}, {}, {}
+  for at, position in ipairs(positions) do
+    local last = #ranges
+    if last > 0 and ranges[last] == position then
+      ranges[last] = position + 1
+    else
+      table.insert(ranges, position)
+      table.insert(ranges, position + 1)
+    end
+    statuses[at] = status
+    errors[at] = {at - 1, kind, message, ''}
+  end
+  local durations = {}
+  for at = 1, #positions do durations[at] = 0 end
+  local blob = pack_array({ranges, now, NIL, durations, statuses, NIL, errors, attempts or NIL, '', now,
+    names_of(record, positions), NIL}, 12)
+  write_outcomes(record, ranges, blob)
+  return ranges
+end

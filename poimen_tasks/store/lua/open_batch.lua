@@ -1,0 +1,42 @@
+#!lua
+-- open_batch: the record, its first slice and perhaps its seal, in one step. An existing batch is only described.
+-- Request: those of append.lua, and
+--   b batch, workflow, stage, actor, metadata, limit (0: none), retention, seal, callbacks {kind, stored}…, producer seconds
+-- Reply: {existed, total, sealed, over, workflow, stage, parts, tickets}
+--@include once
+--@include append
+if once_reply then return once_reply end
+local existing = load_record(request.b)
+if existing then
+  return answer({
+    existed = true, total = existing.total, sealed = existing.sealed, over = existing.over, workflow = existing.workflow,
+    stage = existing.stage, parts = redis.call('HGET', K.record(request.b), 'parts'), tickets = {},
+    cancel = existing.cancel,
+  })
+end
+local duplicate = find_duplicate(request.b, request.ids)
+if duplicate then return refuse('DUPLICATE', duplicate) end
+if not layout then redis.call('SET', K.layout, LAYOUT) end
+redis.call('HSET', K.record(request.b),
+  'workflow', request.workflow, 'stage', request.stage, 'actor', request.actor, 'metadata', request.metadata,
+  'parts', request.parts, 'limit', request.limit, 'retention', request.retention, 'created', now,
+  'producer', now + request.producer)
+for _, callback in ipairs(request.callbacks or {}) do
+  redis.call('HSET', K.record(request.b), 'cb:' .. callback[1], callback[2])
+end
+redis.call('ZADD', K.batches, now, request.b)
+redis.call('ZADD', K.workflow(request.workflow), now, request.b)
+local record = load_record(request.b)
+audit_batch('batch.opened', record, {limit = request.limit, metadata = request.metadata})
+local tickets = {}
+if request.count > 0 then
+  write_slice(record)
+  audit_batch('batch.appended', record, {offset = 0, count = request.count})
+end
+if request.seal then tickets = seal_record(record) or {} end
+save_record(record)
+if record.over == 0 then tickets = missing_tickets(record) end
+return answer({
+  existed = false, total = record.total, sealed = record.sealed, over = record.over, workflow = record.workflow,
+  stage = record.stage, tickets = tickets,
+})

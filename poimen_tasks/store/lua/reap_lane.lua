@@ -1,0 +1,64 @@
+#!lua flags=allow-oom
+-- reap_lane: a lane is lost: its lease ran out, its process died, or the hard time limit struck.
+-- An item that was held alone counts the loss; several held together all go back to run alone, and nobody is blamed.
+-- Request: b batch, s slot, g generation, why 'lease' | 'lost' | 'timeout', overdue_only, detail. Reply: {reaped, lost, tickets}
+--@include once
+--@include cancelling
+if once_reply then return once_reply end
+local record = load_record(request.b)
+local lease = lease_member(request.b, request.s, request.g)
+if not record then
+  redis.call('ZREM', K.leases, lease)
+  return answer({reaped = false, tickets = {}})
+end
+local slot = read_slot(request.b, request.s)
+if not slot or slot.state ~= 'L' or slot.generation ~= request.g then
+  redis.call('ZREM', K.leases, lease)
+  return answer({reaped = false, tickets = {}})
+end
+local deadline = tonumber(redis.call('ZSCORE', K.leases, lease) or 0)
+if request.overdue_only and deadline > now then return answer({reaped = false, tickets = {}}) end
+
+local stored = redis.call('HGET', K.running(request.b), slot.extra)
+local holding = stored and cmsgpack.unpack(stored) or {r = {}, p = 0}
+local count = count_range(holding.r)
+local failed, attempts, returned = {}, {}, {}
+for at = 1, #holding.r, 2 do
+  for position = holding.r[at], holding.r[at + 1] - 1 do
+    local entry = read_attempt(request.b, position, holding.p)
+    entry.s, entry.d = 1, now
+    if count == 1 then entry.l = entry.l + 1 end
+    local most = part_max_lost(record.parts[holding.p + 1])
+    if count == 1 and (request.why == 'timeout' or entry.l >= most) then
+      table.insert(failed, position)
+      table.insert(attempts, entry.a + entry.l)
+      redis.call('HDEL', K.attempts(request.b), position)
+    else
+      write_attempt(request.b, position, entry)
+      table.insert(returned, position)
+    end
+  end
+end
+for at = #returned, 1, -1 do redis.call('LPUSH', K.back(request.b, holding.p), string.format('%d', returned[at])) end
+redis.call('HDEL', K.running(request.b), slot.extra)
+free_slot(record, request.s, slot)
+record.running = record.running - count
+record.pending = record.pending + #returned
+if #returned > 0 then record.claimable[holding.p] = record.claimable[holding.p] + #returned end
+record.failed = record.failed + #failed
+local header = {slot = tonumber(request.s), why = request.why, r = holding.r, failed = #failed, detail = request.detail}
+audit_batch('lane.lost', record, header)
+if #failed > 0 then
+  local kind = request.why == 'timeout' and 'TimeLimitExceeded' or 'WorkerLost'
+  write_settled(record, failed, 1, kind, request.detail or '', attempts)
+  audit_batch('item.lost', record, {r = {failed[1], failed[1] + 1}, type = kind, detail = request.detail})
+end
+drain_cancelled(record)
+local tickets
+if is_complete(record) then
+  tickets = end_batch(record)
+else
+  save_record(record)
+  tickets = missing_tickets(record)
+end
+return answer({reaped = true, returned = #returned, failed = #failed, tickets = tickets})

@@ -1,0 +1,68 @@
+#!lua flags=allow-oom
+-- tick: a worker says that it lives and what it offers; one of them is elected and gets the fleet's chores.
+-- A gap without any tick, or a clock that went back, holds all reaping for as long as a lease, so an outage kills nobody.
+-- Request: worker, info {queue, slots}…, payload (opaque), period, lease, leave (true: it goes away).
+-- Reply: {leader, now, gap, held, overdue, due, hungry, tickets}
+--@include prelude
+--@include audit
+if not layout then redis.call('SET', K.layout, LAYOUT) end
+local state = redis.call('HMGET', K.clock, 'tick', 'leader', 'until', 'held', 'lease')
+local last, held = tonumber(state[1]), tonumber(state[4]) or 0
+local gap = last and now - last or 0
+local longest = math.max(request.lease, tonumber(state[5]) or 0)
+if gap > math.max(2, 4 * request.period) or gap < 0 then
+  held = now + longest
+  redis.call('HSET', K.clock, 'held', held)
+  audit('keeper.gap', {gap = gap, held = longest})
+end
+redis.call('HSET', K.clock, 'tick', now, 'lease', longest)
+
+if request.leave then
+  redis.call('HDEL', K.workers, request.worker)
+  if state[2] == request.worker then redis.call('HDEL', K.clock, 'leader') end
+else
+  redis.call('HSET', K.workers, request.worker, cmsgpack.pack({t = now, q = request.info, d = request.payload}))
+end
+local leader = state[2]
+if not request.leave and (not leader or leader == request.worker or now > (tonumber(state[3]) or 0)) then
+  leader = request.worker
+  redis.call('HSET', K.clock, 'leader', leader, 'until', now + 3 * request.period)
+end
+if leader ~= request.worker and not request.leave then
+  return cmsgpack.pack({leader = false, now = now, gap = gap})
+end
+
+-- What the fleet offers, from the workers that were seen lately.
+local offers = {}
+for _, worker in ipairs(redis.call('HKEYS', K.workers)) do
+  local entry = cmsgpack.unpack(redis.call('HGET', K.workers, worker))
+  if now - entry.t > math.max(5, 6 * request.period) and held <= now then
+    redis.call('HDEL', K.workers, worker)
+    audit('worker.lost', {worker = worker})
+  else
+    for _, offer in ipairs(entry.q or {}) do offers[offer[1]] = (offers[offer[1]] or 0) + offer[2] end
+  end
+end
+redis.call('DEL', K.capacity)
+for queue, slots in pairs(offers) do redis.call('HSET', K.capacity, queue, slots) end
+if request.leave then return cmsgpack.pack({leader = false, now = now, gap = gap}) end
+
+-- Leases that end later than any can (a clock that went back) are cut to one lease from now.
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', K.leases, now + longest + 1, '+inf', 'LIMIT', 0, 500)) do
+  redis.call('ZADD', K.leases, now + longest, member)
+end
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', K.expiring, '-inf', now, 'LIMIT', 0, 200)) do
+  local batch, workflow = string.match(member, '^([^\t]*)\t(.*)$')
+  redis.call('ZREM', K.batches, batch)
+  redis.call('ZREM', K.workflow(workflow), batch)
+  redis.call('ZREM', K.expiring, member)
+end
+local overdue = {}
+if held <= now then overdue = redis.call('ZRANGEBYSCORE', K.leases, '-inf', now, 'LIMIT', 0, 100) end
+return cmsgpack.pack({
+  leader = true, now = now, gap = gap, held = held > now,
+  overdue = overdue,
+  due = redis.call('ZRANGEBYSCORE', K.due, '-inf', now, 'LIMIT', 0, 100),
+  hungry = redis.call('ZRANGE', K.hungry, 0, 49),
+  tickets = redis.call('ZRANGEBYSCORE', K.tickets, '-inf', now, 'LIMIT', 0, 200),
+})

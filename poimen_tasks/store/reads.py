@@ -1,0 +1,259 @@
+"""What is only read: status, outcomes, items, the fleet. Each is a constant number of round trips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgpack
+from redis import Redis
+
+from poimen_tasks.errors import BatchNotFound
+from poimen_tasks.model import BatchState, BatchStatus, moment
+from poimen_tasks.store.client import Client
+from poimen_tasks.store.scripts import unpack_parts
+from poimen_tasks.store.wire import CHUNK, ChunkView, Part
+
+__all__ = ["Entry", "Reads", "WorkerInfo"]
+
+_COUNTS = ("total", "pending", "delayed", "waiting", "running", "ok", "failed", "cancelled", "skipped", "cached")
+_MARKS = ("limit", "sealed", "over", "cancel", "callbacks", "round")
+_TIMES = ("created", "started", "finished", "producer")
+_TEXTS = ("workflow", "stage")
+_FIELDS = (*_COUNTS, *_MARKS, *_TIMES, *_TEXTS, "parts")
+_READ_BYTES = 1 << 18
+
+
+class Entry(NamedTuple):
+    """One entry of a batch's outcome stream; `ends` marks the end of the batch (of this round)."""
+
+    ordinal: int
+    blob: bytes
+    ends: bool
+
+
+class WorkerInfo(NamedTuple):
+    """A worker as its last tick told it: `seen` in seconds since 1970, `offers` as queue and slots."""
+
+    name: str
+    seen: float
+    offers: tuple[tuple[str, int], ...]
+    details: dict[str, Any]
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode()
+
+
+class Reads:
+    """Reads of one namespace."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.keys = client.keys
+
+    def now(self) -> float:
+        """The server's clock, seconds since 1970."""
+        seconds, micros = self.client.read(lambda redis: redis.time())
+        return float(seconds + micros / 1e6)
+
+    def status(self, batch: str) -> BatchStatus:
+        """A batch at this instant.
+
+        Raises:
+            BatchNotFound: it is not known.
+        """
+        values, clock, capacity, pauses = self.client.read(lambda redis: self._status_pipeline(redis, batch))
+        if values[-1] is None:
+            raise BatchNotFound(
+                f"batch {batch!r} is not known: it was never dispatched, or its retention is over"
+            )
+        row = dict(zip(_FIELDS, values, strict=True))
+        parts = unpack_parts(row["parts"])
+        return _build_status(batch, row, clock[0] + clock[1] / 1e6, _unserved(row, parts, capacity), _covers(row, batch, parts, pauses))
+
+    def _status_pipeline(self, redis: Redis, batch: str) -> list[Any]:
+        pipeline = redis.pipeline(transaction=False)
+        pipeline.hmget(self.keys.record(batch), list(_FIELDS))
+        pipeline.time()
+        pipeline.hgetall(self.keys.build("capacity"))
+        pipeline.hkeys(self.keys.build("pauses"))
+        return pipeline.execute()
+
+    def field(self, batch: str, *names: str) -> list[bytes | None]:
+        """Raw fields of a batch's record."""
+        return self.client.read(lambda redis: redis.hmget(self.keys.record(batch), list(names)))  # type: ignore[return-value]
+
+    def parts(self, batch: str) -> list[Part]:
+        """The partitions of a batch."""
+        (blob,) = self.field(batch, "parts")
+        if blob is None:
+            raise BatchNotFound(f"batch {batch!r} is not known: it was never dispatched, or its retention is over")
+        return unpack_parts(blob)
+
+    def outcomes(self, batch: str, *, after: int, block: float | None, count: int) -> list[Entry]:
+        """Entries of the outcome stream behind ordinal `after`; waits up to `block` seconds for the first (None: not at all)."""
+        key = self.keys.build("outcomes", batch)
+        wait = None if block is None else max(1, round(block * 1000))
+        reply = self.client.read(lambda redis: redis.xread({key: f"{after}-0"}, count=count, block=wait))
+        if not reply:
+            return []
+        return [
+            Entry(int(entry.partition(b"-")[0]), fields[b"b"], b"o" in fields)
+            for entry, fields in reply[0][1]  # type: ignore[index]
+        ]
+
+    def entries(self, batch: str, *, after: int = 0) -> Iterator[list[Entry]]:
+        """All entries there are, in slices whose size follows the entries' bytes."""
+        count = 64
+        while found := self.outcomes(batch, after=after, block=None, count=count):
+            yield found
+            after = found[-1].ordinal
+            count = next_count(count, found)
+
+    def entry(self, batch: str, ordinal: int) -> Entry | None:
+        """One entry by its ordinal."""
+        key, wanted = self.keys.build("outcomes", batch), f"{ordinal}-0"
+        reply = self.client.read(lambda redis: redis.xrange(key, wanted, wanted))
+        return Entry(ordinal, reply[0][1][b"b"], b"o" in reply[0][1]) if reply else None
+
+    def index(self, batch: str) -> bytes:
+        """The ordinals of all outcomes, 4 bytes a position, read in slices."""
+        key, pieces, step = self.keys.build("index", batch), [], 1 << 20
+        while True:
+            at = len(pieces) * step
+            piece = self.client.read(lambda redis, at=at: redis.getrange(key, at, at + step - 1))  # type: ignore[misc]
+            pieces.append(piece)
+            if len(piece) < step:
+                return b"".join(pieces)
+
+    def ordinal_of(self, batch: str, position: int) -> int:
+        """The ordinal of an item's outcome; 0 when there is none yet."""
+        mark = self.client.read(lambda redis: redis.getrange(self.keys.build("index", batch), position * 4, position * 4 + 3))
+        return int.from_bytes(mark, "big")  # type: ignore[arg-type]
+
+    def position_of(self, batch: str, item_id: str) -> int | None:
+        """The position of an item, or None when the batch has no such item."""
+        total, named = self.field(batch, "total", "named")
+        if total is None:
+            raise BatchNotFound(f"batch {batch!r} is not known: it was never dispatched, or its retention is over")
+        if named and int(named):
+            found = self.client.read(lambda redis: redis.hget(self.keys.build("ids", batch), item_id))
+            return None if found is None else int(found)  # type: ignore[arg-type]
+        if item_id.isascii() and item_id.isdigit() and str(int(item_id)) == item_id and int(item_id) < int(total):
+            return int(item_id)
+        return None
+
+    def chunks(self, batch: str, numbers: Sequence[int]) -> dict[int, ChunkView]:
+        """Chunks by number."""
+        if not numbers:
+            return {}
+        blobs = self.client.read(lambda redis: redis.hmget(self.keys.build("items", batch), [str(n) for n in numbers]))
+        return {n: ChunkView(blob) for n, blob in zip(numbers, blobs, strict=True) if blob is not None}  # type: ignore[arg-type]
+
+    def names(self, batch: str, positions: Sequence[int]) -> list[str]:
+        """The ids of these positions."""
+        views = self.chunks(batch, sorted({position // CHUNK for position in positions}))
+        return [
+            views[position // CHUNK].item_id(position % CHUNK, position) if position // CHUNK in views else str(position)
+            for position in positions
+        ]
+
+    def big_call(self, batch: str, position: int) -> bytes:
+        """A call that is stored out of line."""
+        data = self.client.read(lambda redis: redis.hget(self.keys.build("big", batch), str(position)))
+        if data is None:
+            raise BatchNotFound(f"batch {batch!r}: the call of item {position} is gone")
+        return data  # type: ignore[return-value]
+
+    def batches(self, *, workflow: str | None = None, newest: int = 1000) -> list[str]:
+        """Batch ids, newest first."""
+        key = self.keys.build("batches") if workflow is None else self.keys.build("workflow", workflow)
+        return [_text(name) for name in self.client.read(lambda redis: redis.zrevrange(key, 0, newest - 1))]  # type: ignore[union-attr]
+
+    def workers(self) -> list[WorkerInfo]:
+        """The workers that said they live."""
+        rows = self.client.read(lambda redis: redis.hgetall(self.keys.build("workers")))
+        found = []
+        for name, blob in rows.items():  # type: ignore[union-attr]
+            entry = msgpack.unpackb(blob, raw=True, strict_map_key=False)
+            offers = tuple((_text(queue), slots) for queue, slots in entry.get(b"q") or ())
+            found.append(WorkerInfo(_text(name), float(entry[b"t"]), offers, msgpack.unpackb(entry[b"d"])))
+        return sorted(found)
+
+    def ticket_queue(self, batch: str, slot: int) -> str | None:
+        """The queue that a slot's ticket went to, or None when the slot has none."""
+        value = self.client.read(lambda redis: redis.hget(self.keys.build("slots", batch), str(slot)))
+        if value is None or not value.startswith(b"T|"):  # type: ignore[union-attr,arg-type]
+            return None
+        return _text(value).split("|", 3)[3]  # type: ignore[arg-type]
+
+    def tickets_out(self, queue: str) -> int:
+        """Tickets out on a queue, of all batches."""
+        value = self.client.read(lambda redis: redis.hget(self.keys.build("queues"), f"t:{queue}"))
+        return int(value or 0)  # type: ignore[arg-type]
+
+    def leases(self) -> list[tuple[str, int, int, float]]:
+        """All live lanes: batch, slot, generation, end of the lease in seconds since 1970."""
+        found = []
+        for member, score in self.client.read(lambda redis: redis.zrange(self.keys.build("leases"), 0, -1, withscores=True)):  # type: ignore[union-attr]
+            batch, slot, generation = _text(member).split("\t")
+            found.append((batch, int(slot), int(generation), float(score)))
+        return found
+
+
+def next_count(count: int, found: Sequence[Entry]) -> int:
+    """How many entries to ask for next, so that one reply stays about a quarter of a megabyte."""
+    size = sum(len(entry.blob) for entry in found)
+    if size > _READ_BYTES:
+        return max(1, count // 2)
+    return min(4096, count * 2) if len(found) == count else count
+
+
+def _unserved(row: dict[str, Any], parts: Sequence[Part], capacity: dict[bytes, bytes]) -> tuple[str, ...]:
+    if row["over"] == b"1":
+        return ()
+    return tuple(sorted({part.queue for part in parts if not int(capacity.get(part.queue.encode(), b"0"))}))
+
+
+def _covers(row: dict[str, Any], batch: str, parts: Sequence[Part], pauses: Sequence[bytes]) -> bool:
+    scopes = {b"*", f"w:{_text(row['workflow'])}".encode(), f"b:{batch}".encode()}
+    held = set(pauses)
+    if scopes & held:
+        return True
+    return bool(parts) and all(
+        f"q:{part.queue}".encode() in held or f"a:{part.activity}".encode() in held for part in parts
+    )
+
+
+def _state_of(row: dict[str, Any], numbers: dict[str, int], now: float, *, paused: bool) -> BatchState:
+    if numbers["over"]:
+        if numbers["cancel"]:
+            return BatchState.CANCELLED
+        return BatchState.COMPLETED if numbers["ok"] == numbers["total"] else BatchState.FAILED
+    if paused:
+        return BatchState.PAUSED
+    if not numbers["sealed"]:
+        return BatchState.STALLED if now > float(row["producer"] or 0) else BatchState.OPEN
+    return BatchState.RUNNING if row["started"] else BatchState.OPEN
+
+
+def _build_status(
+    batch: str, row: dict[str, Any], now: float, unserved: tuple[str, ...], paused: bool
+) -> BatchStatus:
+    numbers = {name: int(row[name] or 0) for name in (*_COUNTS, *_MARKS)}
+    times = {name: float(row[name]) if row[name] and float(row[name]) else None for name in _TIMES}
+    return BatchStatus(
+        batch_id=batch,
+        workflow=_text(row["workflow"]),
+        stage=_text(row["stage"]),
+        state=_state_of(row, numbers, now, paused=paused),
+        succeeded=numbers["ok"],
+        concurrency=numbers["limit"] or None,
+        created_at=moment(times["created"]),
+        started_at=moment(times["started"]),
+        finished_at=moment(times["finished"]),
+        unserved_queues=unserved,
+        callbacks_pending=numbers["callbacks"],
+        **{name: numbers[name] for name in _COUNTS if name != "ok"},
+    )

@@ -1,0 +1,158 @@
+"""One method a script, named as its file: requests packed, replies as values. See `lua/` for what each does."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgpack
+
+from poimen_tasks.store.client import Client
+from poimen_tasks.store.wire import Appended, Opened, Part, Sealed, Slice, Ticket
+
+__all__ = ["Scripts", "pack_parts", "tickets_of", "unpack_parts"]
+
+
+def new_owner() -> str:
+    """A random id for one caller of scripts."""
+    return secrets.token_hex(8)
+
+
+def pack_parts(parts: Iterable[Part]) -> bytes:
+    """The partitions of a batch as its record stores them."""
+    return bytes(msgpack.packb([list(part) for part in parts]))
+
+
+def unpack_parts(blob: bytes) -> list[Part]:
+    """The partitions of a batch from its record."""
+    return [Part(*row) for row in msgpack.unpackb(blob)]
+
+
+def tickets_of(reply: dict[bytes, Any]) -> list[Ticket]:
+    """The tickets that a script returned, for its caller to publish."""
+    return [
+        Ticket(batch.decode(), slot, generation, queue.decode(), part)
+        for batch, slot, generation, queue, part in reply.get(b"tickets") or ()
+    ]
+
+
+def _slice_request(offset: int, piece: Slice, parts: Sequence[Part]) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+    request = {
+        "offset": offset,
+        "count": piece.count,
+        "parts": pack_parts(parts),
+        "runs": [list(run) for run in piece.runs],
+        "delayed": [list(item) for item in piece.delayed],
+        "ids": piece.ids or [],
+        "big": [position for position, _ in piece.big],
+    }
+    return request, (*piece.chunks, *(data for _, data in piece.big))
+
+
+class Scripts:
+    """The verbs of the store."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._overdue = client.settings.ticket_overdue
+        self._producer = max(15.0, 3 * client.settings.lease)
+
+    def _once(self, name: str, request: dict[str, Any], payloads: tuple[bytes, ...] = (), **options: Any) -> Any:
+        """Call a script under an owner of its own: our retries are safe, and threads do not meet."""
+        request["overdue"] = self._overdue
+        return self.client.call(name, request, owner=new_owner(), sequence=1, payloads=payloads, **options)
+
+    def open_batch(
+        self, batch: str, *, record: dict[str, Any], parts: Sequence[Part], piece: Slice, seal: bool,
+        callbacks: Sequence[tuple[str, bytes]] = (),
+    ) -> tuple[Opened, list[Part] | None, bool]:
+        """Create a batch with its first slice; of an existing one return what it is, its partitions, and whether it is cancelled."""
+        request, payloads = _slice_request(0, piece, parts)
+        request |= record | {"b": batch, "seal": seal, "producer": self._producer, "callbacks": [list(c) for c in callbacks]}
+        reply = self._once("open_batch", request, payloads)
+        opened = Opened(
+            bool(reply[b"existed"]), reply[b"total"], reply[b"sealed"] == 1, reply[b"over"] == 1,
+            reply[b"workflow"].decode(), reply[b"stage"].decode(), tickets_of(reply),
+        )
+        known = unpack_parts(reply[b"parts"]) if opened.existed else None
+        return opened, known, reply.get(b"cancel") == 1
+
+    def append_items(
+        self, batch: str, *, offset: int, piece: Slice, parts: Sequence[Part], seal: bool = False
+    ) -> tuple[Appended, bool]:
+        """Write the next slice; the flag says that the batch was cancelled and nothing was written."""
+        request, payloads = _slice_request(offset, piece, parts)
+        request |= {"b": batch, "producer": self._producer, "seal": seal}
+        reply = self._once("append_items", request, payloads)
+        return Appended(reply[b"total"], tickets_of(reply)), bool(reply.get(b"cancelled"))
+
+    def seal_batch(self, batch: str) -> Sealed:
+        """No more items will come."""
+        reply = self._once("seal_batch", {"b": batch})
+        return Sealed(reply[b"over"] == 1, tickets_of(reply))
+
+    def touch_producer(self, batch: str) -> None:
+        """The producer of an unsealed batch lives."""
+        self._once("touch_producer", {"b": batch, "producer": self._producer})
+
+    def cancel_batch(self, batch: str, *, reason: str, actor: str, terminate: bool) -> dict[bytes, Any]:
+        """One step of a cancellation; `left` says how many items still wait for their outcome."""
+        request = {"b": batch, "reason": reason, "actor": actor, "terminate": terminate}
+        return self._once("cancel_batch", request)  # type: ignore[no-any-return]
+
+    def set_concurrency(self, batch: str, limit: int, *, actor: str) -> list[Ticket]:
+        """Another limit (0: none)."""
+        return tickets_of(self._once("set_concurrency", {"b": batch, "limit": limit, "actor": actor}))
+
+    def retry_failed(
+        self, batch: str, items: Sequence[tuple[int, int, int]], *, round_: int, actor: str
+    ) -> tuple[int, list[Ticket]]:
+        """Put failed items `(position, partition, ordinal)` back for another round."""
+        request = {"b": batch, "items": [list(item) for item in items], "round": round_, "actor": actor}
+        reply = self._once("retry_failed", request)
+        return reply[b"retried"], tickets_of(reply)
+
+    def renew_leases(self, lanes: Sequence[tuple[str, int, int]], *, lease: float) -> list[str]:
+        """Renew; one of `ok`, `cancel`, `kill`, `gone` for each lane."""
+        request = {"lanes": [list(lane) for lane in lanes], "lease": lease}
+        return [answer.decode() for answer in self._once("renew_leases", request, patience=1.0)]
+
+    def reap_lane(
+        self, batch: str, slot: int, generation: int, *, why: str, detail: str = "", overdue_only: bool = False
+    ) -> tuple[bool, list[Ticket]]:
+        """Settle a lost lane."""
+        request = {"b": batch, "s": slot, "g": generation, "why": why, "detail": detail, "overdue_only": overdue_only}
+        reply = self._once("reap_lane", request)
+        return bool(reply[b"reaped"]), tickets_of(reply)
+
+    def promote_batch(self, batch: str) -> list[Ticket]:
+        """Make due items claimable and issue what tickets are missing."""
+        return tickets_of(self._once("promote_batch", {"b": batch}))
+
+    def reissue_ticket(self, batch: str, slot: int, *, reissue: bool) -> list[Ticket]:
+        """Replace an overdue ticket, or look at it again later."""
+        return tickets_of(self._once("reissue_ticket", {"b": batch, "s": slot, "reissue": reissue}))
+
+    def tick(
+        self, worker: str, *, offers: Sequence[tuple[str, int]], payload: bytes, period: float, lease: float, leave: bool = False
+    ) -> dict[bytes, Any]:
+        """A worker's sign of life, and the fleet's chores when it leads."""
+        request = {
+            "worker": worker, "info": [list(offer) for offer in offers], "payload": payload,
+            "period": period, "lease": lease, "leave": leave,
+        }
+        return self._once("tick", request, patience=1.0)  # type: ignore[no-any-return]
+
+    def check_batch(self, batch: str, *, repair: bool = False) -> dict[bytes, Any]:
+        """Hold the counters against the lists."""
+        return self._once("check_batch", {"b": batch, "repair": repair})  # type: ignore[no-any-return]
+
+    def step(
+        self, name: str, request: dict[str, Any], *, token: str, sequence: int, payloads: tuple[bytes, ...], patience: float
+    ) -> dict[bytes, Any]:
+        """A lane's step (`step`), or its report without a claim (`finish`)."""
+        request["overdue"] = self._overdue
+        return self.client.call(  # type: ignore[no-any-return]
+            name, request, owner=token, sequence=sequence, payloads=payloads, patience=patience
+        )
