@@ -1,0 +1,133 @@
+"""Measures every Python file below a directory in parallel and tells what it found.
+
+Starts what it needs (a private Redis server unless POIMEN_REDIS_URL names one, and worker processes) and stops it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+from celery import chord, group
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from examples.census.local import Fleet, redis_server
+from examples.census.metrics import sources
+from examples.census.report import failure, render, write
+from poimen_tasks.errors import BatchTimeout, PoimenError
+
+if TYPE_CHECKING:
+    from poimen_tasks.dispatch import Batch
+    from poimen_tasks.model import Outcome
+
+_DEFAULT = Path(sysconfig.get_paths()["stdlib"])
+_SILENCE = 5.0  # seconds without an outcome after which we look whether a worker is left
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=_DEFAULT,
+    help="Measure the Python files below it.  [default: this interpreter's standard library]",
+)
+@click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Worker processes to start.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("build/census.json"), show_default=True
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
+def main(directory: Path, workers: int, out: Path, as_json: bool) -> None:
+    """Measure every Python file below a directory: lines, functions, classes, complexity."""
+    files = sources(directory.resolve())
+    if not files:
+        raise click.UsageError(f"no Python file below {str(directory)!r}")
+    signal.signal(signal.SIGTERM, _interrupt)
+    console = Console(stderr=as_json)
+    try:
+        report = _run(files, workers, console)
+    except (PoimenError, RuntimeError) as error:
+        raise click.ClickException(str(error)) from error
+    report = {"directory": str(directory.resolve()), "workers": workers, **report}
+    write(report, out)
+    if as_json:
+        click.echo(json.dumps(report, ensure_ascii=False))
+    else:
+        render(report, console)
+        console.print(f"The whole report is in {out}")
+    if broken := [entry for entry in report["failed"] if entry["type"] != "UnreadableSource"]:
+        raise click.ClickException(f"{len(broken)} files failed for another reason than their content: {broken[0]}")
+
+
+def _run(files: list[str], workers: int, console: Console) -> dict[str, Any]:
+    """Dispatch one chord over the files and follow it to its end, with a server and workers of our own."""
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="census-")))
+        stack.enter_context(redis_server(directory))
+        fleet = stack.enter_context(Fleet(workers, directory))
+        from examples.census.tasks import aggregate, aggregate_measured, measure, poimen
+
+        work = chord(group(measure.s(path) for path in files), aggregate.s().on_error(aggregate_measured.s()))
+        # Leaving the block by an exception, Ctrl-C included, cancels what has not started.
+        with poimen.dispatch(work, workflow="census", stage="measure", concurrency=None, actor="census") as batch:
+            failed, functions = _follow(batch, fleet, files, console)
+            timing = batch.wait(timeout=60)
+            summary = batch.callback_result("on_failure" if failed else "on_success")
+    speed = {name: getattr(timing, name) for name in ("wall_time", "total_task_time", "speedup", "efficiency")}
+    return {**summary, "failed": failed, "speed": {**speed, "stats": timing.stats()}, "files": functions}
+
+
+def _follow(
+    batch: Batch, fleet: Fleet, files: list[str], console: Console
+) -> tuple[list[dict[str, str]], list[dict[str, Any]]]:
+    """Show progress until the last file is done; returns the failures and the measurements."""
+    failed, measured = [], []
+    with _progress(console) as progress:
+        bar = progress.add_task("measuring", total=len(files), failed=0)
+        for outcome in _outcomes(batch, fleet):
+            if outcome.ok:
+                measured.append(outcome.result)
+            else:
+                failed.append(failure(files[int(outcome.item_id)], outcome))
+            progress.update(bar, advance=1, failed=len(failed))
+    return sorted(failed, key=lambda entry: entry["path"]), sorted(measured, key=lambda result: str(result["path"]))
+
+
+def _outcomes(batch: Batch, fleet: Fleet) -> Iterator[Outcome[Any]]:
+    """The batch's outcomes as they come; raises when nothing comes because no worker is left."""
+    cursor = None
+    while True:
+        with contextlib.suppress(BatchTimeout):
+            for outcome in batch.outcomes(after=cursor, timeout=_SILENCE):
+                cursor = outcome.cursor
+                yield outcome
+            return
+        fleet.check()
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]} failed"),
+        TimeElapsedColumn(),
+        console=console,
+    )
+
+
+def _interrupt(_signal: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

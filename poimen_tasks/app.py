@@ -1,0 +1,184 @@
+"""`Poimen`: wires the rooms and holds no logic."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from celery import Celery
+
+from poimen_tasks import context
+from poimen_tasks.defaults import new_app
+from poimen_tasks.dispatch import Batch, Map, Runtime, StarMap, dispatch
+from poimen_tasks.dispatch.hidden import register_callback_task
+from poimen_tasks.errors import Cancelled, InvalidArgument, SettingsError
+from poimen_tasks.ids import check_name
+from poimen_tasks.model import BatchState
+from poimen_tasks.policy import CachePolicy, RetryPolicy, policy
+from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
+from poimen_tasks.store import Store
+from poimen_tasks.worker import WorkerRoom
+
+__all__ = ["Poimen"]
+
+
+class Poimen:
+    """Batches for a Celery app.
+
+    Args:
+        app: a name, for a new Celery app with Poimen's defaults; or an existing app, of which nothing is changed but
+            that two tasks, `poimen.lane` and `poimen.callback`, are added.
+        settings: checked settings; else they come from keywords, `POIMEN_*` variables and the app's `poimen_*` keys.
+        **overrides: single settings, e.g. `namespace="shop"`.
+
+    Raises:
+        SettingsError: a setting is missing, malformed or unknown. No connection is opened.
+    """
+
+    def __init__(self, app: str | Celery, *, settings: Settings | None = None, **overrides: Any) -> None:
+        if settings is not None and overrides:
+            raise SettingsError(f"settings: expected either settings= or single keywords, got both ({', '.join(overrides)})")
+        if isinstance(app, Celery):
+            self.settings = settings or load_settings(dict(app.conf.items()), **overrides)
+            self.celery = app
+        else:
+            self.settings = settings or load_settings(None, **overrides)
+            self.celery = new_app(check_name(app, "app name"), self.settings)
+        self._stores: dict[int, Store] = {}
+        self._room = WorkerRoom(self.celery, self._make_store)
+        register_callback_task(self.celery)
+        self._runtime = Runtime(self.celery, self.settings, self._store, self._room.publish)
+
+    # --- tasks and work ------------------------------------------------------------------------------------------
+
+    def task(
+        self, *args: Any, cache: CachePolicy | bool | None = None, retry: RetryPolicy | None = None, prefetch: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """`app.task(...)` plus `policy(...)`: declares a task. Options are Celery's."""
+        declare = policy(cache=cache, retry=retry, prefetch=prefetch)
+        if args and callable(args[0]):
+            return self.celery.task(declare(args[0]), **options)
+        return lambda body: self.celery.task(*args, **options)(declare(body))
+
+    @staticmethod
+    def map(task: Any, iterable: Iterable[Any], ids: Iterable[str] | None = None) -> Map:
+        """Work that calls `task(value)` for each value; lazy, and the fastest way to dispatch."""
+        return Map(task, iterable, ids=ids)
+
+    @staticmethod
+    def starmap(task: Any, iterable: Iterable[Any], ids: Iterable[str] | None = None) -> StarMap:
+        """Work that calls `task(*row)`, or `task(**row)` when the row is a dict; lazy."""
+        return StarMap(task, iterable, ids=ids)
+
+    def dispatch(  # noqa: PLR0913 - the one call with all choices
+        self,
+        work: Any,
+        *,
+        workflow: str | None = None,
+        stage: str = "default",
+        batch_id: str | None = None,
+        concurrency: int | None | Default = ...,  # type: ignore[assignment]
+        queue: str | None = None,
+        priority: str = "normal",
+        on_success: Any = None,
+        on_failure: Any = None,
+        on_complete: Any = None,
+        actor: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        on_existing: str = "continue",
+    ) -> Batch:
+        """Hand over work; returns as soon as it is written, while workers run it.
+
+        Args:
+            work: a `group`, a `chord`, `map`/`starmap` of this object or of a task, or any iterable of signatures and `Item`.
+            workflow: the run it belongs to; default: the batch's own id, or inside a task the workflow of its batch.
+            stage: its name in the workflow.
+            batch_id: an id of your own. One that exists: open, it is continued where it stopped; sealed, you get its handle.
+            concurrency: how many items run at a time, over all workers; default: the setting `batch_concurrency`;
+                0 and below mean the default, None as many as the fleet has.
+            queue: the queue for items that name none and whose task is not routed.
+            priority: `high`, `normal` or `low`.
+            on_success: a signature to run with the list of results when all items succeeded (a chord's body is one).
+            on_failure: a signature to run with the batch's id when it is over and not all succeeded.
+            on_complete: a signature to run with the batch's id when it is over.
+            actor: who dispatches, for the audit log.
+            metadata: plain values to keep with the batch.
+            on_existing: `continue`, or `raise` for `BatchExists`.
+
+        Raises:
+            PoimenError: bad input, before anything is written; in a later slice of the work the batch is cancelled and the
+                error carries `batch_id`.
+            StoreUnavailable: Redis does not answer within the connect timeout.
+        """
+        return dispatch(
+            self._runtime, work, workflow=workflow, stage=stage, batch_id=batch_id,
+            concurrency=self.settings.batch_concurrency if concurrency is ... else concurrency,
+            queue=queue, priority=priority, on_success=on_success, on_failure=on_failure, on_complete=on_complete,
+            actor=actor, metadata=metadata, on_existing=on_existing,
+        )
+
+    # --- handles -------------------------------------------------------------------------------------------------
+
+    def batch(self, batch_id: str) -> Batch:
+        """The handle of a batch, in any process. Makes no round trip; an unknown id shows at the first read."""
+        return Batch(self._runtime, check_name(batch_id, "batch id"))
+
+    def batches(self, *, workflow: str | None = None, state: BatchState | str | None = None) -> list[Batch]:
+        """Batches within their retention, newest first.
+
+        Args:
+            workflow: only those of this workflow.
+            state: only those in this state; reads the status of each.
+        """
+        if workflow is not None:
+            check_name(workflow, "workflow")
+        if state is not None and state not in set(BatchState):
+            raise InvalidArgument(f"state {state!r:.60} is not known; use one of {', '.join(BatchState)}")
+        found = [Batch(self._runtime, name) for name in self._store().reads.batches(workflow=workflow)]
+        return found if state is None else [batch for batch in found if batch.status().state == state]
+
+    @staticmethod
+    def checkpoint() -> None:
+        """Called now and then by a long body: raises `Cancelled` when its batch was cancelled. Outside of an item it does nothing.
+
+        Raises:
+            Cancelled: the batch was cancelled; let it pass.
+        """
+        running = context.current_item()
+        if running is not None and running.is_cancelled():
+            raise Cancelled(f"batch {running.batch!r} was cancelled")
+
+    # --- wiring --------------------------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Store:
+        """This process's store; opens a connection at its first use."""
+        return self._store()
+
+    @property
+    def redis_url(self) -> str:
+        """The Redis that holds the state.
+
+        Raises:
+            SettingsError: there is none; the message says which variable to set.
+        """
+        conf = self.celery.conf
+        return resolve_redis_url(self.settings, broker_url=conf.broker_url, result_backend=conf.result_backend)
+
+    def _make_store(self) -> Store:
+        return Store(self.settings, self.redis_url)
+
+    def _store(self) -> Store:
+        # A forked child must not share sockets with its parent, so each process has its own.
+        pid = os.getpid()
+        store = self._stores.get(pid)
+        if store is None:
+            store = self._make_store()
+            self._stores = {pid: store}
+        return store
+
+
+#: The type of "not given", where None has a meaning.
+Default = type(...)

@@ -1,0 +1,90 @@
+"""The Celery settings of an app that `Poimen("name")` makes; an existing app keeps its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery
+
+from poimen_tasks import codec
+from poimen_tasks.errors import SettingsError
+from poimen_tasks.settings import Settings, resolve_redis_url
+
+__all__ = ["DEFAULTS", "new_app"]
+
+#: Each is a default only: `app.conf` may be changed afterwards.
+DEFAULTS: dict[str, Any] = {
+    # A plain task whose worker died runs again; a lane is exempt, its items come back by their lease.
+    "task_acks_late": True,
+    "task_reject_on_worker_lost": True,
+    # A poison pill is capped by its max_retries instead of being delivered for ever.
+    "task_retry_on_worker_lost": True,
+    # It would skip the report of a chord member whose worker died after storing the result.
+    "worker_deduplicate_successful_tasks": False,
+    # A busy worker must not hold messages while another idles.
+    "worker_prefetch_multiplier": 1,
+    "worker_disable_prefetch": True,
+    "worker_eta_task_limit": 1000,
+    # A frozen Redis ends in an error, not in a hang.
+    "redis_socket_timeout": 30,
+    "redis_socket_connect_timeout": 5,
+    "redis_socket_keepalive": True,
+    "redis_retry_on_timeout": True,
+    "redis_backend_health_check_interval": 25,
+    "result_backend_always_retry": True,
+    "result_backend_max_retries": 20,
+    "result_expires": 7 * 86400,
+    "broker_connection_retry_on_startup": True,
+    "broker_connection_max_retries": None,
+    "broker_channel_error_retry": True,
+    "broker_transport_options": {
+        # Above any hard limit, the publish lease and clock skew; delays are kept in our own sets.
+        "visibility_timeout": 6 * 3600,
+        "socket_timeout": 30,
+        "socket_connect_timeout": 5,
+        "socket_keepalive": True,
+        "health_check_interval": 25,
+        # It replays pushes, and switches batch publishing off.
+        "retry_on_timeout": False,
+        "unacked_restore_interval": 10,
+        "unacked_restore_throttle": 1,
+        "unacked_restore_limit": 1000,
+        # With strict priorities 0 is served first; these are the four levels that exist.
+        "priority_steps": [0, 3, 6, 9],
+        "queue_order_strategy": "priority",
+    },
+    "task_default_priority": 3,
+    # Nothing is ever unpickled.
+    "task_serializer": codec.SERIALIZER,
+    "result_serializer": codec.SERIALIZER,
+    "accept_content": [codec.SERIALIZER, "json"],
+    "result_accept_content": [codec.SERIALIZER, "json"],
+    "event_serializer": "json",
+    # Flower shows what happens; no state is ever computed from events.
+    "task_track_started": True,
+    "worker_send_task_events": True,
+    "task_send_sent_event": True,
+    "worker_soft_shutdown_timeout": 10.0,
+}
+
+
+def new_app(name: str, settings: Settings) -> Celery:
+    """A Celery app with these defaults; broker and results on the settings' Redis, if there is one yet."""
+    codec.register()
+    app = Celery(name)
+    app.conf.update(DEFAULTS)
+    try:
+        url = resolve_redis_url(settings)
+    except SettingsError:
+        url = None  # said at the first use, when the broker may have been set
+    broker = settings.broker_url or url
+    if broker is not None:
+        app.conf.broker_url = _for_celery(broker)
+    if url is not None:
+        app.conf.result_backend = _for_celery(url)
+    return app
+
+
+def _for_celery(url: str) -> str:
+    """Celery's own scheme for a Unix socket."""
+    return f"redis+socket://{url.removeprefix('unix://')}" if url.startswith("unix://") else url

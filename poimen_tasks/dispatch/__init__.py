@@ -1,0 +1,11 @@
+"""The producer's side: canvas becomes items, items become a batch, a batch becomes a report."""
+
+from __future__ import annotations
+
+from poimen_tasks.dispatch.batch import Batch
+from poimen_tasks.dispatch.canvas import Map, StarMap
+from poimen_tasks.dispatch.dispatcher import dispatch
+from poimen_tasks.dispatch.report import BatchReport
+from poimen_tasks.dispatch.runtime import Runtime
+
+__all__ = ["Batch", "BatchReport", "Map", "Runtime", "StarMap", "dispatch"]

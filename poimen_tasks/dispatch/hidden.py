@@ -1,0 +1,75 @@
+"""Callbacks as they are stored with a batch: each a hidden batch of one item, ready to be opened by the script that ends it.
+
+A plain task signature is that item itself. Any other canvas is published as it is by an item of `poimen.callback`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+from celery.canvas import maybe_signature
+
+from poimen_tasks import codec
+from poimen_tasks.dispatch.routing import ROUTE_OPTIONS, Router
+from poimen_tasks.store.scripts import pack_parts
+from poimen_tasks.store.wire import KIND_FULL, encode_chunk
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+__all__ = ["CALLBACK_TASK", "KINDS", "encode_callback", "hidden_id", "register_callback_task"]
+
+#: The task that publishes a callback which is a canvas.
+CALLBACK_TASK = "poimen.callback"
+
+#: Argument of `dispatch` → name of the callback in the store.
+KINDS = {"on_success": "success", "on_failure": "failure", "on_complete": "complete"}
+
+_SPECIAL = ("celery.group", "celery.chord", "celery.chain", "celery.map", "celery.starmap", "celery.chunks")
+
+
+def hidden_id(batch: str, kind: str, round_: int) -> str:
+    """The id of a callback's hidden batch; `@` cannot be part of a user's id."""
+    return f"{batch}@{kind}.{round_}"
+
+
+def register_callback_task(app: Celery) -> None:
+    """Register the task that publishes a canvas given as a callback."""
+
+    @app.task(name=CALLBACK_TASK, ignore_result=True, typing=False, shared=False)
+    def publish_canvas(*arguments: Any) -> str:
+        """Called with the canvas last, and before it what the callback is given."""
+        *given, canvas = arguments
+        result = maybe_signature(canvas, app=app).apply_async(tuple(given))
+        return str(result.id)
+
+
+def encode_callback(app: Celery, signature: Mapping[str, Any], now: float) -> bytes:
+    """A callback's partition and chunk, as the record of its batch stores them.
+
+    Args:
+        app: the Celery app that routes it.
+        signature: plain values, as a `Plan` holds them.
+        now: the store's time, seconds since 1970.
+    """
+    router = Router(app)
+    options = dict(signature.get("options") or {})
+    extras: dict[str, Any] = {}
+    if signature["task"] in _SPECIAL:
+        task, args, kwargs = app.tasks[CALLBACK_TASK], [dict(signature)], {}
+        number = router.number(task, {}, args, kwargs)
+    else:
+        task = app.tasks[signature["task"]]
+        args, kwargs = list(signature.get("args") or ()), dict(signature.get("kwargs") or {})
+        number = router.number(task, {name: options.get(name) for name in ROUTE_OPTIONS}, args, kwargs)
+        if signature.get("immutable"):
+            extras["im"] = True
+        for name, short in (("link", "cb"), ("link_error", "eb")):
+            if options.get(name):
+                linked = options[name]
+                extras[short] = list(linked) if isinstance(linked, list | tuple) else [linked]
+    calls = codec.encode_many([[args, kwargs]], name=lambda _i: f"callback {signature['task']}", limit=None)
+    chunk = encode_chunk(enqueued=now, parts=number, kind=KIND_FULL, calls=calls, extras=[(0, extras)] if extras else None)
+    return bytes(msgpack.packb({"parts": pack_parts(router.parts), "chunk": chunk}, use_bin_type=False))

@@ -1,0 +1,70 @@
+"""Tickets become messages: one real Celery group of lanes, its group id the batch's id.
+
+Any number of callers may publish; a ticket whose generation is no longer the slot's ends at once where it arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from celery import group
+from celery.utils import uuid
+
+from poimen_tasks.store.wire import Part, Ticket
+
+if TYPE_CHECKING:
+    from celery import Celery
+    from celery.canvas import Signature
+
+__all__ = ["LANE_LIFE", "LANE_TASK", "publish_tickets"]
+
+#: The name of the task whose runs are lanes.
+LANE_TASK = "poimen.lane"
+
+#: Seconds after which a lane with time-limited items goes on under a fresh ticket, so that Celery's own limit can back ours.
+LANE_LIFE = 10.0
+
+_BACKSTOP = 5.0
+_PIPELINE = 1000
+
+
+def _lane_options(ticket: Ticket, part: Part) -> dict[str, Any]:
+    """Where the message goes; a fresh message id each time, because a revoked id never runs again."""
+    options: dict[str, Any] = {"task_id": uuid()}
+    if part.exchange and part.exchange != part.queue:
+        options |= {"exchange": part.exchange, "routing_key": part.routing_key}
+    else:
+        options["queue"] = ticket.queue
+    if part.priority is not None:
+        options["priority"] = part.priority
+    if part.time_limit:
+        options["time_limit"] = part.time_limit + LANE_LIFE + _BACKSTOP
+    return options
+
+
+def _lane(app: Celery, ticket: Ticket, parts: Sequence[Part]) -> Signature[Any]:
+    lane = app.tasks[LANE_TASK].si(ticket.batch, ticket.slot, ticket.generation, ticket.queue)
+    return lane.set(**_lane_options(ticket, parts[ticket.partition]))
+
+
+def publish_tickets(app: Celery, tickets: Iterable[Ticket], parts_of: Mapping[str, Sequence[Part]]) -> int:
+    """Publish tickets as lanes, in one pipeline where the transport has one. Returns how many.
+
+    Args:
+        app: the Celery app whose broker carries them.
+        tickets: from a script's reply.
+        parts_of: the partitions of each batch among them.
+    """
+    count = 0
+    for batch, some in groupby(sorted(tickets), key=lambda ticket: ticket.batch):
+        lanes = [_lane(app, ticket, parts_of[batch]) for ticket in some]
+        count += len(lanes)
+        with app.producer_or_acquire() as producer:
+            if len(lanes) == 1:
+                group(lanes, app=app).apply_async(task_id=batch, producer=producer, add_to_parent=False)
+                continue
+            with producer.batch(max_size=_PIPELINE):
+                group(lanes, app=app).apply_async(task_id=batch, producer=producer, add_to_parent=False)
+    return count

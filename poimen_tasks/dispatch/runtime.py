@@ -1,0 +1,27 @@
+"""What the objects of this room hold in common: the app, the store, the settings, and how tickets are published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from poimen_tasks.store.wire import Part, Ticket
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+    from poimen_tasks.settings import Settings
+    from poimen_tasks.store import Store
+
+__all__ = ["Runtime"]
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Wired once by `Poimen`. `store()` is this process's store; `publish` never raises for an unreachable broker."""
+
+    app: Celery
+    settings: Settings
+    store: Callable[[], Store]
+    publish: Callable[[Sequence[Ticket], Mapping[str, Sequence[Part]]], None]

@@ -1,0 +1,216 @@
+"""The only module that touches what Celery keeps private; a contract test holds it against the installed Celery.
+
+An item inside a lane is run by Celery's own tracer (`celery.app.trace.build_tracer`), so that signals, hooks, logging
+and `self.retry` are Celery's. Three seams turn its effects into ours:
+
+- `task.backend` becomes a `LaneBackend`: what the tracer would store as a result is caught for the item that runs here.
+- `task.signature_from_request` gives `self.retry` a signature that is kept instead of published.
+- `task.replace` and `task.add_to_chord` refuse inside an item, because a batch's size is fixed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from celery import states
+from celery.app import trace
+from celery.utils.serialization import UnpickleableExceptionWrapper
+from kombu.exceptions import EncodeError, KombuError
+
+from poimen_tasks.errors import SerializationError, UnsupportedWork
+from poimen_tasks.store.wire import pack_result
+
+if TYPE_CHECKING:
+    from celery import Celery, Task
+
+__all__ = ["Capture", "KeptRetry", "ResultError", "build_item_tracer", "capture_here", "count_waiting", "error_type"]
+
+_TRACE_LOGGER = logging.getLogger("celery.app.trace")
+
+
+class ResultError(SerializationError, EncodeError):
+    """A task's return value does not travel; the tracer knows `EncodeError` and fails the task."""
+
+
+class KeptRetry:
+    """What `self.retry` asked for: stands in for the signature that Celery would publish."""
+
+    def __init__(self, args: Any, kwargs: Any, options: dict[str, Any]) -> None:
+        self.args = args
+        self.kwargs = kwargs
+        self.options = options
+
+    def apply_async(self, *_args: Any, **_options: Any) -> None:
+        """Keep it: the lane records the retry together with the outcomes around it."""
+        _captures.current.retry = self
+
+
+class Capture:
+    """What the tracer said about the item that runs in this thread; refilled for each item."""
+
+    __slots__ = ("error", "limit", "message_id", "result", "retry", "state", "what")
+
+    def __init__(self, limit: int | None) -> None:
+        self.limit = limit
+        self.message_id: str | None = None
+        self.what = "result"
+        self.state: str | None = None
+        self.result: Any = None
+        self.error: tuple[str, str, str] | None = None
+        self.retry: KeptRetry | None = None
+
+    def reset(self, message_id: str | None) -> None:
+        """Begin with another item."""
+        self.message_id = message_id
+        self.state = self.error = self.retry = self.result = None
+
+
+class _Captures(threading.local):
+    current: Capture = Capture(None)
+
+
+_captures = _Captures()
+
+
+def capture_here(capture: Capture | None) -> None:
+    """Items that run in this thread from now on report to this capture; None ends that."""
+    _captures.current = capture or Capture(None)
+
+
+def error_type(error: BaseException) -> str:
+    """The name of an exception's class: bare for builtins and our own, with its module otherwise."""
+    if isinstance(error, UnpickleableExceptionWrapper):
+        return str(error.exc_cls_name)
+    if isinstance(error, SerializationError):
+        return "PayloadTooLarge" if "TooLarge" in type(error).__name__ else "SerializationError"
+    kind = type(error)
+    bare = kind.__module__ in ("builtins", "celery.exceptions", "billiard.exceptions", "poimen_tasks.errors")
+    return kind.__qualname__ if bare else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _error_text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything
+        return f"<no text: {type(broken).__name__}>"
+
+
+class LaneBackend:
+    """Catches what the tracer stores for the item of this thread; passes everything else to the app's backend."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def process_cleanup(self) -> None:
+        """Celery calls this after each task; within a lane once, after the lane, is enough."""
+        if _captures.current.message_id is None:
+            self._real.process_cleanup()
+
+    def store_result(self, task_id: str, result: Any, state: str, *args: Any, **kwargs: Any) -> Any:
+        """Swallow STARTED of our item; a state of the user's own goes to the app's backend."""
+        if task_id == _captures.current.message_id and state == states.STARTED:
+            return result
+        return self._real.store_result(task_id, result, state, *args, **kwargs)
+
+    def mark_as_done(self, task_id: str, result: Any, request: Any = None, store_result: bool = True, **kwargs: Any) -> None:  # noqa: FBT001,FBT002 - Celery's signature
+        """Our item succeeded; its result is encoded here, so that one that does not travel fails the item with all hooks."""
+        current = _captures.current
+        if task_id != current.message_id:
+            self._real.mark_as_done(task_id, result, request, store_result, **kwargs)
+            return
+        if current.retry is not None:
+            return
+        try:
+            current.result = pack_result(result, what=current.what, limit=current.limit)
+        except SerializationError as error:
+            raise ResultError(str(error)) from error
+        current.state = states.SUCCESS
+
+    def mark_as_failure(
+        self, task_id: str, exc: BaseException, traceback: Any = None, request: Any = None, store_result: bool = True,  # noqa: FBT001,FBT002
+        call_errbacks: bool = True, **kwargs: Any,  # noqa: FBT001,FBT002 - Celery's signature
+    ) -> None:
+        """Our item failed; its own errbacks run as Celery runs them."""
+        current = _captures.current
+        if task_id != current.message_id:
+            self._real.mark_as_failure(task_id, exc, traceback, request, store_result, call_errbacks, **kwargs)
+            return
+        current.state = states.FAILURE
+        current.error = (error_type(exc), _error_text(exc), str(traceback or ""))
+        if call_errbacks and request is not None and request.errbacks:
+            self._real._call_task_errbacks(request, exc, traceback)  # noqa: SLF001
+
+    def mark_as_retry(self, task_id: str, exc: BaseException, traceback: Any = None, **kwargs: Any) -> None:
+        """Our item retries: `self.retry` has told what to do, the error is kept for the log."""
+        current = _captures.current
+        if task_id != current.message_id:
+            self._real.mark_as_retry(task_id, exc, traceback, **kwargs)
+            return
+        current.error = (error_type(exc), _error_text(exc), "") if exc is not None else None
+
+
+def _keep_retries(task: Task[Any, Any]) -> None:
+    """Give `self.retry` of our items a signature that is kept."""
+    original = task.signature_from_request
+
+    def signature_from_request(request: Any = None, args: Any = None, kwargs: Any = None, queue: Any = None, **options: Any) -> Any:
+        asked = task.request if request is None else request
+        if asked.id is not None and asked.id == _captures.current.message_id:
+            if args is None and kwargs is None:
+                return KeptRetry(None, None, options)
+            return KeptRetry(asked.args if args is None else args, asked.kwargs if kwargs is None else kwargs, options)
+        return original(request, args, kwargs, queue, **options)
+
+    task.signature_from_request = signature_from_request  # type: ignore[method-assign]
+
+
+def _refuse(task: Task[Any, Any], name: str) -> None:
+    original = getattr(task, name)
+
+    def refusing(*args: Any, **kwargs: Any) -> Any:
+        if task.request.id is not None and task.request.id == _captures.current.message_id:
+            raise UnsupportedWork(
+                f"self.{name}() in an item of a batch is not supported: a batch's size is fixed; dispatch another batch instead"
+            )
+        return original(*args, **kwargs)
+
+    setattr(task, name, refusing)
+
+
+def _open_seams(task: Task[Any, Any]) -> None:
+    if isinstance(task.backend, LaneBackend):
+        return
+    task.backend = LaneBackend(task.backend)
+    _keep_retries(task)
+    for name in ("replace", "add_to_chord"):
+        _refuse(task, name)
+
+
+def build_item_tracer(app: Celery, task: Task[Any, Any], hostname: str) -> Callable[..., Any]:
+    """Celery's tracer for items of a task.
+
+    A line per successful item would cost more than the item, so the tracer is built while its logger is at WARNING: it
+    asks for the level once, then. Failures and retries are logged as always.
+    """
+    _open_seams(task)
+    level = _TRACE_LOGGER.level
+    _TRACE_LOGGER.setLevel(logging.WARNING)
+    try:
+        return trace.build_tracer(task.name, task, app.loader, hostname, app=app)  # type: ignore[no-any-return]
+    finally:
+        _TRACE_LOGGER.setLevel(level)
+
+
+def count_waiting(app: Celery, queue: str) -> int:
+    """How many messages wait in a queue of the broker; 0 when it cannot say."""
+    try:
+        with app.producer_or_acquire() as producer:
+            return int(producer.channel.queue_declare(queue=queue, passive=True).message_count)
+    except (OSError, KombuError, *app.connection_for_write().recoverable_connection_errors):
+        return 0

@@ -1,0 +1,108 @@
+"""A claim as the lane walks through it: positions with their calls, from chunks that the lane keeps at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from poimen_tasks import codec
+from poimen_tasks.store.wire import CHUNK, ChunkView, expand_ranges, ranges_of
+
+if TYPE_CHECKING:
+    from poimen_tasks.store import Reads
+
+__all__ = ["Claim", "OpenItem"]
+
+_KEEP = 4
+
+
+class OpenItem(NamedTuple):
+    """One claimed item, ready to run; `claim` is its claim number when it had come back, else 0."""
+
+    position: int
+    item_id: str | None
+    call: tuple[list[Any], dict[str, Any]]
+    attempt: int
+    enqueued: float
+    claim: int
+    expires: float | None
+    immutable: bool
+    more: dict[str, Any] | None
+
+
+class Claim:
+    """What a step's reply gave to this lane."""
+
+    def __init__(
+        self, batch: str, reads: Reads | None, part: int, positions: list[int], entries: dict[int, list[Any]], chunks: dict[int, ChunkView]
+    ) -> None:
+        self.batch = batch
+        self.part = part
+        self.chunks = chunks
+        self._reads = reads
+        self._positions = positions
+        self._entries = entries
+
+    @classmethod
+    def none(cls) -> Claim:
+        """Before the first."""
+        return cls("", None, 0, [], {}, {})
+
+    @classmethod
+    def read(cls, reply: dict[bytes, Any], before: Claim, batch: str, reads: Reads) -> Claim:
+        """Read a reply; chunks that the lane had are taken from the claim before."""
+        claim = reply[b"claim"]
+        fresh = {number: ChunkView(blob) for number, blob in reply.get(b"chunks") or ()}
+        positions = list(expand_ranges(claim[b"r"]))
+        needed = {position // CHUNK for position in (positions[0], positions[-1])} if len(positions) > 1 else {positions[0] // CHUNK}
+        kept = dict(list(before.chunks.items())[-_KEEP:])
+        chunks = {**kept, **fresh}
+        missing = [n for n in {p // CHUNK for p in positions} | needed if n not in chunks]
+        if missing:
+            chunks |= reads.chunks(batch, missing)
+        entries = {row[0]: row for row in claim.get(b"e") or ()}
+        return cls(batch, reads, claim[b"p"], positions, entries, chunks)
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def ranges(self, start: int, stop: int) -> list[int]:
+        """The items between two places as flat ranges."""
+        return ranges_of(self._positions[start:stop])
+
+    def items(self) -> Iterator[OpenItem]:
+        """Each item in turn, its call built when its turn comes."""
+        number, view = -1, None
+        for position in self._positions:
+            if position // CHUNK != number or view is None:
+                number = position // CHUNK
+                view = self.chunks[number]
+                plain = not view.has_extras and view.custom_ids(0, 1) is None and not self._entries
+            i = position % CHUNK
+            if plain:
+                yield OpenItem(position, None, view.call(i), 1, view.enqueued, 0, None, False, None)  # noqa: FBT003 - a tuple's place
+            else:
+                yield self._open(position, view, i)
+
+    def _open(self, position: int, view: ChunkView, i: int) -> OpenItem:
+        entry, extras = self._entries.get(position), view.extras(i)
+        attempt, claim, enqueued, call = 1, 0, view.enqueued, None
+        if entry is not None:
+            attempt, claim = entry[1] + 1, entry[2]
+            enqueued = float(entry[3]) if entry[3] else enqueued
+            if entry[4]:
+                args, kwargs = codec.decode(entry[4])
+                call = (args, kwargs)
+        if call is None:
+            call = view.open_big(self._big(position)) if view.is_big(i) else view.call(i)
+        more = {}
+        if extras.get("cb"):
+            more["callbacks"] = extras["cb"]
+        if extras.get("eb"):
+            more["errbacks"] = extras["eb"]
+        item_id = None if view.custom_ids(i, i + 1) is None else view.item_id(i, position)
+        return OpenItem(position, item_id, call, attempt, enqueued, claim, extras.get("x"), bool(extras.get("im")), more or None)
+
+    def _big(self, position: int) -> bytes:
+        assert self._reads is not None  # noqa: S101 - only `none()` has no reads, and it has no items
+        return self._reads.big_call(self.batch, position)

@@ -1,0 +1,137 @@
+"""Runs one item after another of an activity with Celery's tracer, and says how each ended."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from celery import states
+from celery.exceptions import Ignore, NotRegistered, Reject
+
+from poimen_tasks import codec
+from poimen_tasks.errors import SerializationError
+from poimen_tasks.store.wire import Part
+from poimen_tasks.worker.celery_compat import Capture, build_item_tracer, error_type
+from poimen_tasks.worker.limits import ItemTimer
+from poimen_tasks.worker.report import CANCELLED, FAILED, SKIPPED, SUCCEEDED
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+__all__ = ["Activity", "Ended", "Retry"]
+
+_REJECT_RETRIES = 3
+
+
+class Retry:
+    """The item asks for another attempt after `delay` seconds; `call` is its encoded new call, or None for the same."""
+
+    __slots__ = ("call", "delay")
+
+    def __init__(self, delay: float, call: bytes | None = None) -> None:
+        self.delay = delay
+        self.call = call
+
+
+class Ended:
+    """How an item ended: status number, result as the wire takes it, error; and whether its lane must end too."""
+
+    __slots__ = ("error", "fatal", "result", "status")
+
+    def __init__(
+        self, status: int, result: Any = None, error: tuple[str, str, str] | None = None, fatal: BaseException | None = None
+    ) -> None:
+        self.status = status
+        self.result = result
+        self.error = error
+        self.fatal = fatal
+
+
+class Activity:
+    """One partition's task in this process: its tracer, its limits, its request."""
+
+    def __init__(self, app: Celery, part: Part, *, hostname: str, capture: Capture, timer: ItemTimer | None, limit: int) -> None:
+        self.name = part.activity
+        self.part = part
+        self._capture = capture
+        capture.limit = limit
+        self._timer = timer if part.time_limit or part.soft_time_limit else None
+        self._task = app.tasks[part.activity] if part.activity in app.tasks else None
+        self._tracer = None if self._task is None else build_item_tracer(app, self._task, hostname)
+        self.request: dict[str, Any] = {
+            "headers": {},
+            "is_eager": False,
+            "hostname": hostname,
+            "task": part.activity,
+            "delivery_info": {"exchange": part.exchange, "routing_key": part.routing_key, "priority": part.priority, "redelivered": False},
+            "timelimit": [part.time_limit, part.soft_time_limit],
+            "reply_to": None,
+        }
+
+    def run(self, message_id: str, args: list[Any], kwargs: dict[str, Any], attempt: int, more: dict[str, Any] | None) -> Any:
+        """Run an item. Returns None for a success (its result is in the capture), `Ended`, or `Retry`."""
+        if self._tracer is None:
+            return Ended(FAILED, error=(NotRegistered.__name__, f"{self.name}: this worker knows no such task", ""))
+        capture = self._capture
+        capture.reset(message_id)
+        request = {**self.request, "id": message_id, "root_id": message_id, "retries": attempt - 1}
+        if more:
+            request |= more
+        timer = self._timer
+        if timer is not None:
+            timer.arm(self.part.soft_time_limit, self.part.time_limit)
+        try:
+            _, info, _, _ = self._tracer(message_id, args, kwargs, request)
+        except Reject as reject:
+            info = reject
+        except Exception as error:  # noqa: BLE001 - whatever the tracer lets out ends this item, not the lane
+            return Ended(FAILED, error=(error_type(error), str(error), ""))
+        except BaseException as fatal:  # noqa: BLE001 - sys.exit() in a body: the item fails, the lane ends
+            return Ended(FAILED, error=(error_type(fatal), str(fatal), ""), fatal=fatal)
+        finally:
+            if timer is not None:
+                timer.disarm()
+            capture.message_id = None
+        if timer is not None and timer.exceeded:
+            return Ended(FAILED, error=("TimeLimitExceeded", f"hard limit of {self.part.time_limit} s", ""))
+        if capture.retry is None and capture.state == states.SUCCESS:
+            return None
+        return self._judge(info, attempt)
+
+    def _judge(self, info: Any, attempt: int) -> Ended | Retry:
+        capture = self._capture
+        if capture.retry is not None and capture.state != states.FAILURE:
+            return self._kept_retry(attempt)
+        if capture.state == states.FAILURE and capture.error is not None:
+            return Ended(CANCELLED if capture.error[0] == "Cancelled" else FAILED, error=capture.error)
+        predicate = getattr(info, "retval", info)
+        if isinstance(predicate, Reject):
+            if predicate.requeue and attempt <= _REJECT_RETRIES:
+                return Retry(min(60.0, 2.0**attempt) * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+            return Ended(FAILED, error=("Reject", str(predicate.reason or predicate), ""))
+        if isinstance(predicate, Ignore):
+            return Ended(SKIPPED, error=("Ignore", str(predicate), ""))
+        if capture.state == states.SUCCESS:
+            return Ended(SUCCEEDED, capture.result)
+        return Ended(FAILED, error=("PoimenError", f"the task ended in a state that a batch does not know: {info!r:.200}", ""))
+
+    def _kept_retry(self, attempt: int) -> Ended | Retry:
+        """A retry that `self.retry` asked for: its delay, and its call when that changed."""
+        kept = self._capture.retry
+        assert kept is not None  # noqa: S101 - the caller looked
+        delay = _delay_of(kept.options)
+        if kept.args is None and kept.kwargs is None:
+            return Retry(delay)
+        try:
+            return Retry(delay, codec.encode([list(kept.args or ()), dict(kept.kwargs or {})], what=f"{self.name}: arguments of attempt {attempt + 1}"))
+        except SerializationError as error:
+            return Ended(FAILED, error=("SerializationError", str(error), ""))
+
+
+def _delay_of(options: dict[str, Any]) -> float:
+    eta, countdown = options.get("eta"), options.get("countdown")
+    if isinstance(eta, datetime):
+        aware = eta if eta.tzinfo else eta.replace(tzinfo=timezone.utc)
+        return max(0.0, (aware - datetime.now(timezone.utc)).total_seconds())
+    return max(0.0, float(countdown or 0.0))

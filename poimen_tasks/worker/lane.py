@@ -1,0 +1,313 @@
+"""A lane: the worker's run of one ticket. It claims items, runs them, reports, and leaves when it should.
+
+Each step is one script call that reports what ended and claims what comes next. While a claim of several items runs, a
+watcher thread sends outcomes that have waited 10 ms, and gives the unstarted items back when one takes too long.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from poimen_tasks import context
+from poimen_tasks.dispatch.gather import gather_results
+from poimen_tasks.dispatch.publish import LANE_LIFE
+from poimen_tasks.errors import PoimenError, StoreRefused, StoreUnavailable
+from poimen_tasks.store.scripts import new_owner, tickets_of, unpack_parts
+from poimen_tasks.store.wire import Part, Ticket
+from poimen_tasks.worker.celery_compat import Capture, capture_here
+from poimen_tasks.worker.claim import Claim, OpenItem
+from poimen_tasks.worker.item import Activity, Ended, Retry
+from poimen_tasks.worker.limits import ItemTimer, can_enforce
+from poimen_tasks.worker.pace import Paces
+from poimen_tasks.worker.report import SKIPPED, SUCCEEDED, LaneReport
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+    from poimen_tasks.store import Store
+
+__all__ = ["Lane", "LaneHost"]
+
+log = logging.getLogger(__name__)
+
+_FLUSH_AFTER = 0.010
+_OVERRUN = 0.050
+_FLUSH_BYTES = 256 * 1024
+_REPORT_PATIENCE = 600.0
+
+
+@dataclass(slots=True, kw_only=True)
+class LaneHost:
+    """What a process offers its lanes.
+
+    Attributes:
+        publish: publishes tickets; never raises for an unreachable broker.
+        leaving: True when the worker shuts down.
+        others_wait: asks whether other messages wait for this worker's slot, given a queue.
+        one_quantum: True where a lane blocks the worker's own loop (solo): it leaves after each quantum.
+        eager: True under `task_always_eager`: the lane never gives way.
+    """
+
+    app: Celery
+    store: Store
+    hostname: str
+    paces: Paces
+    publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None]
+    leaving: Callable[[], bool]
+    others_wait: Callable[[str], bool]
+    one_quantum: bool = False
+    eager: bool = False
+
+
+class Lane:
+    """One run. `run()` returns why it ended."""
+
+    def __init__(self, host: LaneHost, batch: str, slot: int, generation: int, queue: str) -> None:
+        self.host = host
+        self.batch = batch
+        self.queue = queue
+        self.parts: list[Part] = []
+        self._slot = {"b": batch, "s": slot, "g": generation, "q": queue, "lease": host.store.settings.lease}
+        self._token = new_owner()
+        self._sequence = 0
+        self._quantum = host.store.settings.quantum
+        self._capture = Capture(host.store.settings.max_result_bytes)
+        self._activities: dict[int, Activity] = {}
+        self._timer: ItemTimer | None = None
+        self._report = LaneReport()
+        self._lock = threading.Lock()
+        self._claim = Claim.none()
+        self._stop = 0
+        self._item_since: float | None = None
+        self._watching = False
+        self._ended: str | None = None
+        self._cancel_seen = (0.0, False)
+        self._life = LANE_LIFE
+        self._epoch = time.time() - perf_counter()
+
+    # -- the run ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> str:
+        """Work until there is nothing to do here or somebody else's turn has come."""
+        born = quantum = perf_counter()
+        reply = self._step("step", {"begin": True, "k": 1, "t": "free"}, LaneReport())
+        if self._ended is None:
+            self._begin(reply[b"info"])
+        watcher = None
+        capture_here(self._capture)
+        try:
+            while self._ended is None:
+                began = perf_counter()
+                self._open_claim(reply)
+                if len(self._claim) > 1 and watcher is None:
+                    watcher = threading.Thread(target=self._watch, name="poimen-lane-watcher", daemon=True)
+                    watcher.start()
+                durations: list[float] = []
+                fatal = self._run_claim(durations)
+                part = self._claim.part
+                now = perf_counter()
+                self.host.paces[self.parts[part].activity].note(durations, now - began)
+                if fatal is not None:
+                    self._leave("yield")
+                    raise fatal
+                if now - quantum >= self._quantum:
+                    if self._must_yield(now - born, reply):
+                        self._leave("yield")
+                        break
+                    quantum = now
+                elif self.host.leaving():
+                    self._leave("yield")
+                    break
+                left = self._quantum - (now - quantum)
+                size = self.host.paces[self.parts[part].activity].size(left, self._quantum, self.parts[part].prefetch)
+                reply = self._step_or_leave(size)
+        finally:
+            self._watching = False
+            capture_here(None)
+            context.leave()
+            if self._timer is not None:
+                self._timer.close()
+        return self._ended or "left"
+
+    def _begin(self, info: dict[bytes, Any]) -> None:
+        self.parts = unpack_parts(info[b"parts"])
+        self.parent = info[b"parent"].decode() if info.get(b"parent") else None
+        self.kind = info[b"kind"].decode() if info.get(b"kind") else None
+        self._named = bool(info[b"named"])
+        if any(part.time_limit or part.soft_time_limit for part in self.parts):
+            self._timer = ItemTimer() if can_enforce() else None
+            self._limited = True
+        else:
+            self._limited = False
+        self._running = context.RunningItem(
+            self.parent or self.batch, info[b"workflow"].decode(), info[b"stage"].decode(), info[b"actor"].decode(), self._is_cancelled
+        )
+        context.enter(self._running)
+
+    def _must_yield(self, age: float, reply: dict[bytes, Any]) -> bool:
+        if self.host.eager:
+            return False
+        if self.host.leaving() or self.host.one_quantum or (self._limited and age >= self._life):
+            return True
+        return reply.get(b"others", 0) > 0 or self.host.others_wait(self.queue)
+
+    # -- items -----------------------------------------------------------------------------------------------------
+
+    def _open_claim(self, reply: dict[bytes, Any]) -> None:
+        self._claim = Claim.read(reply, self._claim, self.batch, self.host.store.reads)
+        self._stop = len(self._claim)
+        self._item_since = None
+
+    def _activity(self, part: int) -> Activity:
+        activity = self._activities.get(part)
+        if activity is None:
+            activity = self._activities[part] = Activity(
+                self.host.app, self.parts[part], hostname=self.host.hostname, capture=self._capture, timer=self._timer,
+                limit=self.host.store.settings.max_result_bytes,
+            )
+        return activity
+
+    def _run_claim(self, durations: list[float]) -> BaseException | None:
+        """Run what was claimed, unless the watcher takes the rest away. Returns what must end the lane."""
+        activity, lock, claim = self._activity(self._claim.part), self._lock, self._claim
+        epoch, prefix, running = self._epoch, self.batch + ".", self._running
+        for at, item in enumerate(claim.items()):
+            with lock:
+                if at >= self._stop:
+                    break
+                began = self._item_since = perf_counter()
+                self._at = at
+            running.position, running.attempt, running.dispatches = item.position, item.attempt, 0
+            if item.expires is not None and epoch + began > item.expires:
+                ended: Any = Ended(SKIPPED, error=("Expired", "it was still waiting when it expired", ""))
+            else:
+                self._capture.what = "result"
+                args, kwargs = item.call if self.kind is None else self._callback_call(item)
+                ended = activity.run(prefix + str(item.position), args, kwargs, item.attempt, item.more)
+            duration = perf_counter() - began
+            durations.append(duration)
+            with lock:
+                add = self._report
+                if ended is None:
+                    add.add(item.position, epoch + began, duration, SUCCEEDED, self._capture.result, None,
+                            item.attempt, item.enqueued, item.claim, item.item_id)
+                elif type(ended) is Retry:
+                    add.retries.append([item.position, ended.delay, item.attempt, ended.call or False])
+                else:
+                    add.add(item.position, epoch + began, duration, ended.status, ended.result, ended.error,
+                            item.attempt, item.enqueued, item.claim, item.item_id)
+                self._item_since = None
+                if add.oldest is None:
+                    add.oldest = perf_counter()
+                fatal = ended.fatal if type(ended) is Ended else None
+                if fatal is not None or (add.size > _FLUSH_BYTES and at + 1 < self._stop):
+                    self._flush(give_from=at + 1 if fatal is not None else None)
+            if fatal is not None:
+                return fatal
+        return None
+
+    def _callback_call(self, item: OpenItem) -> tuple[list[Any], dict[str, Any]]:
+        """A callback is given what it is called with when it starts: the results, or the batch's id."""
+        args, kwargs = item.call
+        if item.immutable or self.parent is None:
+            return args, kwargs
+        first = gather_results(self.host.store.reads, self.parent) if self.kind == "success" else self.parent
+        return [first, *args], kwargs
+
+    def _is_cancelled(self) -> bool:
+        """Asked by a running body through `checkpoint()`: a read at most five times a second."""
+        seen, cancelled = self._cancel_seen
+        now = perf_counter()
+        if cancelled or now - seen < 0.2:
+            return cancelled
+        (flag,) = self.host.store.reads.field(self.batch, "cancel")
+        self._cancel_seen = (now, flag == b"1")
+        return self._cancel_seen[1]
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def _step_or_leave(self, size: int) -> dict[bytes, Any]:
+        """Report and claim; on a server without memory report only, and leave."""
+        with self._lock:
+            report, self._report = self._report, LaneReport()
+            try:
+                return self._step("step", {"k": size, "t": "free"}, report)
+            except StoreRefused as refused:
+                log.warning("batch %s: no more claims here: %s", self.batch, refused)
+                return self._step("finish", {"k": 0, "t": "free"}, report)
+
+    def _leave(self, how: str) -> None:
+        with self._lock:
+            report, self._report = self._report, LaneReport()
+            self._step("finish", {"k": 0, "t": how, "p": self._claim.part}, report)
+            self._ended = self._ended or how
+
+    def _flush(self, give_from: int | None = None) -> None:
+        """Send what there is; give back the items from that place on. The caller holds the lock."""
+        report, self._report = self._report, LaneReport()
+        give: list[int] = []
+        if give_from is not None and give_from < self._stop:
+            give = self._claim.ranges(give_from, self._stop)
+            self._stop = give_from
+        if report or give:
+            self._step("finish", {"k": 0, "t": "stay"}, report, give)
+
+    def _step(self, name: str, request: dict[str, Any], report: LaneReport, give: list[int] | None = None) -> dict[bytes, Any]:
+        """One script call; a report that came too late is sent again with what still counts."""
+        payloads: tuple[bytes, ...] = ()
+        request = {**self._slot, **request, "have": list(self._claim.chunks)}
+        late = False
+        while True:
+            request.pop("f", None)
+            if report or give:
+                request["f"], outcome, entry = report.pack(self.host.hostname, self._activity_name())
+                request["f"] |= {"g": give or [], "late": late}
+                payloads = (outcome, entry)
+            self._sequence += 1
+            reply = self.host.store.scripts.step(
+                name, request, token=self._token, sequence=self._sequence, payloads=payloads, patience=_REPORT_PATIENCE
+            )
+            if reply[b"s"] != b"late":
+                break
+            report, give, late = report.only(set(reply[b"late"])), None, True
+        if reply[b"s"] == b"end":
+            self._ended = reply.get(b"why", b"").decode() or "ended"
+        self._publish(tickets_of(reply))
+        return reply
+
+    def _activity_name(self) -> str:
+        return self.parts[self._claim.part].activity if self.parts else ""
+
+    def _publish(self, tickets: list[Ticket]) -> None:
+        if tickets:
+            self.host.publish(tickets, {self.batch: self.parts})
+
+    # -- the watcher -----------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Runs beside claims of several items, as long as the lane does."""
+        self._watching = True
+        while self._watching and self._ended is None:
+            time.sleep(_FLUSH_AFTER / 2)
+            try:
+                with self._lock:
+                    self._look()
+            except (StoreUnavailable, PoimenError) as error:
+                log.warning("batch %s: outcomes wait, they could not be sent yet: %s", self.batch, error)
+
+    def _look(self) -> None:
+        since, now = self._item_since, perf_counter()
+        if since is None or self._ended is not None:
+            return
+        overrun = now - since > _OVERRUN and self._at + 1 < self._stop
+        oldest = self._report.oldest
+        if overrun:
+            self._flush(give_from=self._at + 1)
+        elif oldest is not None and now - oldest > _FLUSH_AFTER:
+            self._flush()

@@ -1,0 +1,198 @@
+"""Brings lanes and keeper into a Celery worker: the lane task, the signals, the request class.
+
+Installed by constructing `Poimen`; a plain `celery worker` is complete.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from celery import signals
+from celery.worker import state as worker_state
+from celery.worker.request import Request
+from kombu.exceptions import KombuError
+
+from poimen_tasks.dispatch.publish import LANE_TASK, publish_tickets
+from poimen_tasks.errors import PoimenError
+from poimen_tasks.store import Store
+from poimen_tasks.store.scripts import unpack_parts
+from poimen_tasks.store.wire import Part, Ticket
+from poimen_tasks.worker.celery_compat import count_waiting
+from poimen_tasks.worker.keeper import Keeper, KnownLane
+from poimen_tasks.worker.lane import Lane, LaneHost
+from poimen_tasks.worker.pace import Paces
+from poimen_tasks.worker.retrying import install_retry
+from poimen_tasks.worker.shared import SharedState
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+__all__ = ["WorkerRoom"]
+
+log = logging.getLogger(__name__)
+
+
+class LaneRequest(Request):
+    """The parent's view of a lane: it tells the keeper when a child begins one, and when one is lost."""
+
+    def _lane_key(self) -> tuple[str, int, int]:
+        batch, slot, generation, _queue = self.args
+        return batch, slot, generation
+
+    def on_accepted(self, pid: int, time_accepted: float) -> None:
+        """A child took it."""
+        super().on_accepted(pid, time_accepted)
+        keeper: Keeper | None = self.task.keeper
+        if keeper is not None:
+            batch, slot, generation = self._lane_key()
+            keeper.lane_began(KnownLane(batch, slot, generation, pid, lambda: _kill(pid)))
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:  # noqa: FBT001 - Celery's signature
+        """Celery's own limit struck: the body ignored ours."""
+        super().on_timeout(soft, timeout)
+        if not soft:
+            self._tell("timeout", f"hard limit, enforced by the worker after {timeout} s")
+
+    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:  # noqa: FBT001,FBT002
+        """The child died, or the lane itself failed."""
+        super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
+        self._tell("lost", str(exc_info.exception)[:300])
+
+    def _tell(self, why: str, detail: str) -> None:
+        keeper: Keeper | None = self.task.keeper
+        if keeper is not None:
+            keeper.lane_lost(self._lane_key(), why, detail)
+
+
+def _kill(pid: int) -> None:
+    # In threads and solo the pid is the worker's own: there the running item ends by itself.
+    if pid and pid != os.getpid():
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            log.info("process %d is gone already", pid)
+
+
+class WorkerRoom:
+    """What one `Poimen` keeps in a worker process."""
+
+    def __init__(self, app: Celery, make_store: Callable[[], Store]) -> None:
+        self.app = app
+        self._make_store = make_store
+        self._store: Store | None = None
+        self._paces = Paces()
+        self._shared = SharedState()
+        self._keeper: Keeper | None = None
+        self._solo = False
+        self._hostname = ""
+        self._lane_task = self._register_lane()
+        app.on_after_finalize.connect(self._finalized, weak=False)
+        for signal_, receiver in (
+            (signals.worker_init, self._worker_init),
+            (signals.worker_process_init, self._process_init),
+            (signals.worker_ready, self._worker_ready),
+            (signals.worker_shutting_down, self._shutting_down),
+            (signals.worker_shutdown, self._worker_shutdown),
+        ):
+            signal_.connect(receiver, weak=False)
+
+    def _register_lane(self) -> Any:
+        room = self
+
+        @self.app.task(
+            name=LANE_TASK, bind=True, ignore_result=True, acks_late=False, reject_on_worker_lost=False, track_started=False,
+            max_retries=0, typing=False, shared=False,
+        )
+        def lane(task: Any, batch: str, slot: int, generation: int, queue: str) -> str:
+            return room.run_lane(batch, slot, generation, queue, eager=bool(task.request.is_eager))
+
+        lane.Request = LaneRequest
+        lane.keeper = None
+        return lane
+
+    # -- in the process that runs lanes ------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Store:
+        """This process's store."""
+        if self._store is None:
+            self._store = self._make_store()
+        return self._store
+
+    def run_lane(self, batch: str, slot: int, generation: int, queue: str, *, eager: bool) -> str:
+        """The body of the lane task."""
+        host = LaneHost(
+            app=self.app, store=self.store, hostname=self._hostname or "eager", paces=self._paces, publish=self.publish,
+            leaving=self._is_leaving, others_wait=self._others_wait, one_quantum=self._solo, eager=eager,
+        )
+        return Lane(host, batch, slot, generation, queue).run()
+
+    def publish(self, tickets: Sequence[Ticket], parts_of: dict[str, Sequence[Part]]) -> None:
+        """Publish; what cannot be published is overdue soon, and the keeper issues it again."""
+        known = dict(parts_of)
+        try:
+            for batch in {ticket.batch for ticket in tickets} - known.keys():
+                (blob,) = self.store.reads.field(batch, "parts")
+                known[batch] = unpack_parts(blob) if blob else []
+            publish_tickets(self.app, [ticket for ticket in tickets if known[ticket.batch]], known)
+        except (KombuError, OSError, PoimenError) as error:
+            log.warning("%d tickets could not be published, they are issued again soon: %s", len(tickets), error)
+
+    def _is_leaving(self) -> bool:
+        return self._shared.leaving or bool(worker_state.should_stop is not None or worker_state.should_terminate is not None)
+
+    def _others_wait(self, queue: str) -> bool:
+        """Messages in the queue, or held by the parent, that are not tickets of ours."""
+        waiting = count_waiting(self.app, queue) + self._shared.reserved
+        return waiting > self.store.reads.tickets_out(queue)
+
+    # -- signals -----------------------------------------------------------------------------------------------------
+
+    def _finalized(self, sender: Any = None, **_: Any) -> None:
+        for task in self.app.tasks.values():
+            install_retry(task)
+
+    def _is_mine(self, sender_app: Any) -> bool:
+        return sender_app is self.app
+
+    def _worker_init(self, sender: Any = None, **_: Any) -> None:
+        if not self._is_mine(sender.app):
+            return
+        self._hostname = sender.hostname
+        self._solo = "solo" in str(getattr(sender, "pool_cls", ""))
+
+    def _process_init(self, **_: Any) -> None:
+        # A child has connections of its own; those of the parent stay untouched.
+        self._store = None
+
+    def _worker_ready(self, sender: Any = None, **_: Any) -> None:
+        worker = getattr(sender, "controller", None)
+        if worker is None or not self._is_mine(worker.app):
+            return
+        queues = [queue.name for queue in self.app.amqp.queues.consume_from.values()]
+        slots = max(worker.concurrency or 1, worker.max_concurrency or 0)
+        keeper_store = self._make_store()
+        self._keeper = Keeper(
+            keeper_store,
+            name=f"{worker.hostname}/{os.getpid()}",
+            offers=lambda: [(queue, slots) for queue in queues],
+            details={"hostname": worker.hostname, "pool": str(worker.pool_cls.__module__), "slots": slots, "tasks": len(self.app.tasks)},
+            publish=self.publish,
+            count_waiting=lambda queue: count_waiting(self.app, queue),
+            shared=self._shared,
+            reserved=lambda: len(worker_state.reserved_requests) - len(worker_state.active_requests),
+        )
+        self._lane_task.keeper = self._keeper
+        self._keeper.start()
+
+    def _shutting_down(self, **_: Any) -> None:
+        self._shared.leaving = True
+
+    def _worker_shutdown(self, **_: Any) -> None:
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.stop()
