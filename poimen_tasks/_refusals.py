@@ -12,7 +12,7 @@ from uuid import UUID
 
 from poimen_tasks.errors import PayloadTooLarge, SerializationError
 
-__all__ = ["explain", "foreign", "naive", "step", "too_large"]
+__all__ = ["bad_offset", "explain", "foreign", "step", "too_large"]
 
 MAX_BYTES = 512 * 1024 * 1024
 """Bytes in one encoded value: what a Redis string holds."""
@@ -74,12 +74,17 @@ def foreign(value: object) -> str:
     return f"{name} is not carried; {hint + '; ' if hint else ''}{ALLOWED}"
 
 
-def naive(value: datetime) -> str:
-    """Say why a datetime without a UTC offset is refused."""
-    return (
-        f"datetime {value.isoformat()} is naive: which moment it means depends on the machine that reads it; "
-        "use one with a tzinfo, such as datetime.now(timezone.utc)"
-    )
+def bad_offset(value: datetime) -> str | None:
+    """Say why a datetime is refused for its UTC offset; None when it is not."""
+    offset = value.utcoffset()
+    if offset is None:
+        return (
+            f"datetime {value.isoformat()} is naive: which moment it means depends on the machine that reads it; "
+            "use one with a tzinfo, such as datetime.now(timezone.utc)"
+        )
+    if offset.microseconds:  # Python 3.11 itself reads some of them back as UTC
+        return f"datetime {value.isoformat()} has a UTC offset with a fraction of a second; allowed are whole seconds"
+    return None
 
 
 def step(key: str) -> str:
@@ -192,8 +197,8 @@ def _check_leaf(value: Any) -> None:
         _refuse_int(value)
     if kind is str:
         _check_text(value, "str")
-    if kind is datetime and value.utcoffset() is None:
-        raise SerializationError(naive(value))
+    if kind is datetime and (reason := bad_offset(value)):
+        raise SerializationError(reason)
 
 
 def _is_carried_int(value: Any) -> bool:

@@ -39,9 +39,8 @@ def _mask_credentials(match: re.Match[str]) -> str:
 
 def split_urls(source: Any) -> list[str]:
     """The URLs of a broker or backend setting: Celery takes one, several joined by `;`, or a list of them."""
-    if isinstance(source, str):
-        return re.split(r";(?=[\w+.-]+://)", source)
-    return [url for url in source if isinstance(url, str)] if isinstance(source, (list, tuple)) else []
+    parts = re.split(r";(?=[\w+.-]+://)", source) if isinstance(source, str) else source
+    return [url for url in parts if isinstance(url, str) and "://" in url] if isinstance(parts, (list, tuple)) else []
 
 
 def client_url(url: str, *, strict: bool) -> str:

@@ -1,7 +1,7 @@
 """Values on the wire: one strict msgpack codec, its canonical form, and strict JSON for people.
 
 Carried: None, bool, int (-2**63 to 2**64-1), float, str, bytes, list, tuple (comes back a list), dict with str keys,
-datetime (aware; comes back with its UTC offset), date, timedelta, Decimal and UUID, nested up to `MAX_DEPTH`. Types are
+datetime (aware; comes back with its UTC offset, in whole seconds), date, timedelta, Decimal and UUID, nested up to `MAX_DEPTH`. Types are
 matched exactly: a subclass would come back as something else, so it is refused like any other foreign type. The bytes
 are [msgpack](https://github.com/msgpack/msgpack/blob/master/spec.md) with five application extension types.
 
@@ -30,9 +30,9 @@ from poimen_tasks._refusals import (
     MAX_DEPTH,
     MAX_VALUES,
     SEQUENCES,
+    bad_offset,
     explain,
     foreign,
-    naive,
     step,
     too_large,
 )
@@ -83,7 +83,7 @@ def encode(value: Any, *, what: str = "value", limit: int | None = None) -> byte
     """
     try:
         if type(value) not in LEAVES:
-            _check((value,), 0, [MAX_VALUES])
+            _check((value,))
         blob: bytes = msgpack.packb(value, default=_to_extension)
     except _PACKING_FAILED as error:
         explain(value, lambda: what)
@@ -106,7 +106,7 @@ def encode_many(values: Sequence[Any], *, name: Callable[[int], str], limit: int
         PayloadTooLarge: a value is over the limit.
     """
     try:
-        _check(values, 0, [MAX_VALUES])
+        _check(values)
         blob: bytes = msgpack.packb(values, default=_to_extension)
     except _PACKING_FAILED as error:
         for index, value in enumerate(values):
@@ -118,24 +118,27 @@ def encode_many(values: Sequence[Any], *, name: Callable[[int], str], limit: int
     return blob
 
 
-def _check(values: Collection[Any], depth: int, budget: list[int]) -> None:
+def _check(values: Sequence[Any]) -> None:
     """Refuse, without saying where, values that hold a foreign type or key, or too many or too deep containers.
 
-    `issuperset(map(type, ...))` looks at a whole container in C and stops at the first type that is not a leaf.
+    `issuperset(map(type, ...))` looks at a whole container in C and stops at the first type that is not a leaf; only
+    containers that hold containers are looked at part by part.
     """
-    if _ARE_LEAVES(map(type, values)):
-        return
-    budget[0] -= len(values)
-    if depth >= MAX_DEPTH or budget[0] < 0 or not _ARE_CARRIED(map(type, values)):
-        raise SerializationError("not carried")
-    for value in values:
-        kind = type(value)
-        if kind is dict:
-            if not _ARE_TEXT(map(type, value)):
-                raise SerializationError("a dict key is not a str")
-            _check(value.values(), depth + 1, budget)
-        elif kind in SEQUENCES:
-            _check(value, depth + 1, budget)
+    left = MAX_VALUES
+    todo: list[tuple[Collection[Any], int]] = [] if _ARE_LEAVES(map(type, values)) else [(values, 0)]
+    while todo:
+        parts, depth = todo.pop()
+        left -= len(parts)
+        if left < 0 or depth >= MAX_DEPTH or not _ARE_CARRIED(map(type, parts)):
+            raise SerializationError("not carried")
+        for part in parts:
+            if type(part) is dict:
+                if not _ARE_TEXT(map(type, part)):
+                    raise SerializationError("a dict key is not a str")
+                if not _ARE_LEAVES(map(type, part.values())):
+                    todo.append((part.values(), depth + 1))
+            elif type(part) in SEQUENCES and not _ARE_LEAVES(map(type, part)):
+                todo.append((part, depth + 1))
 
 
 def _packer() -> Callable[[Any], bytes]:
@@ -222,8 +225,9 @@ def _sorted(value: Any, path: str) -> Any:
 
 
 def _write_datetime(value: datetime) -> bytes:
-    if value.utcoffset() is None:
-        raise SerializationError(naive(value))
+    offset = value.utcoffset()
+    if offset is None or offset.microseconds:
+        raise SerializationError(bad_offset(value))
     return value.isoformat().encode("ascii")
 
 
@@ -293,14 +297,18 @@ def _encode_message(body: Any) -> bytes:
 
 
 def _without_signatures(value: Any, seen: dict[int, Any], depth: int) -> Any:
-    if id(value) in seen or depth > MAX_DEPTH:  # a cycle, or too deep: left for encode to refuse
+    """A copy in which signatures are plain dicts; it repeats itself where the value does, for `encode` to judge."""
+    if id(value) in seen or depth > MAX_DEPTH:
         return seen.get(id(value), value)
-    seen[id(value)] = value
     if type(value) is dict or _is_signature(value):
-        seen[id(value)] = {key: _without_signatures(part, seen, depth + 1) for key, part in value.items()}
-    elif type(value) in SEQUENCES:
-        seen[id(value)] = [_without_signatures(part, seen, depth + 1) for part in value]
-    return seen[id(value)]
+        copied = seen[id(value)] = {}
+        copied.update((key, _without_signatures(part, seen, depth + 1)) for key, part in value.items())
+        return copied
+    if type(value) in SEQUENCES:
+        listed = seen[id(value)] = []
+        listed.extend(_without_signatures(part, seen, depth + 1) for part in value)
+        return listed
+    return value
 
 
 def _is_signature(value: Any) -> bool:

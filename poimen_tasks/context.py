@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-__all__ = ["RunningItem", "current_item", "enter", "leave"]
+__all__ = ["RunningItem", "current_item", "enter"]
 
 
 @dataclass(slots=True)
@@ -40,11 +40,8 @@ def current_item() -> RunningItem | None:
     return getattr(_local, "item", None)
 
 
-def enter(item: RunningItem) -> None:
-    """A lane begins to run items in this thread."""
+def enter(item: RunningItem | None) -> RunningItem | None:
+    """A lane begins to run items in this thread, or is over. Returns what was there, to be put back: eager lanes nest."""
+    before = current_item()
     _local.item = item
-
-
-def leave() -> None:
-    """The lane is over."""
-    _local.item = None
+    return before

@@ -196,7 +196,7 @@ def resolve_redis_url(settings: Settings, *, broker_url: Any = None, result_back
     if settings.redis_url:
         return settings.redis_url
     for origin, source in (("broker", settings.broker_url), ("broker", broker_url), ("result backend", result_backend)):
-        found = [url for url in split_urls(source) if url.partition("://")[0] in REDIS_SCHEMES and "://" in url]
+        found = [url for url in split_urls(source) if url.split("://")[0] in REDIS_SCHEMES]
         if len(set(found)) > 1:
             count = f"{len(found)} from the {origin}"
             raise SettingsError(f"POIMEN_REDIS_URL: expected one Redis, got {count}; set POIMEN_REDIS_URL")

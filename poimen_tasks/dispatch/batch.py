@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "concurrency_limit"]
 
 _BLOCK = 1.0
+_OUTAGE = 60.0
 _NO_END = float("inf")
 
 
@@ -163,7 +164,9 @@ class Batch:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise BatchTimeout(f"batch {self.id!r} is not over yet: {_counts(self.status())}; it goes on")
-            found = self._store.reads.outcomes(self.id, after=after, block=min(_BLOCK, left), count=count)
+            found = self._store.reads.outcomes(
+                self.id, after=after, block=min(_BLOCK, left), count=count, patience=min(left, _OUTAGE)
+            )
             if not found:
                 # A batch is over only with a marked entry; when none came, look whether it still exists.
                 status = self.status()

@@ -122,7 +122,7 @@ def _calls(app: Celery, work: Any) -> tuple[Map | Iterable[Any], dict[str, Any]]
     """The calls of a piece of work, and the options that surround them."""
     if isinstance(work, Map):
         task_of(app, work.task)
-        if isinstance(work.iterable, str | bytes) or not isinstance(work.iterable, Iterable):
+        if not _is_series(work.iterable):
             raise UnsupportedWork(
                 f"map: {type(work.iterable).__name__} {work.iterable!r:.60} has no values to call with"
             )
@@ -137,9 +137,18 @@ def _calls(app: Celery, work: Any) -> tuple[Map | Iterable[Any], dict[str, Any]]
     if name is not None or isinstance(work, Item):
         what = CANVAS.get(str(name), "a single call; put it in a list")
         raise UnsupportedWork(f"work: {what} is not supported; {_TAKEN}")
-    if isinstance(work, str | bytes | Mapping) or not isinstance(work, Iterable):
+    if isinstance(work, Mapping) or not _is_series(work):
         raise UnsupportedWork(f"work: {type(work).__name__} {work!r:.60} is not supported; {_TAKEN}")
     return work, {}
+
+
+def _is_series(value: Any) -> bool:
+    """True for what can be iterated, but for texts; a task looks iterable until it is tried."""
+    try:
+        iter(value)
+    except TypeError:
+        return False
+    return not isinstance(value, str | bytes)
 
 
 def _surrounding(canvas: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["dispatch"]
 
 _EXISTING = ("continue", "raise")
+_MOST_PARTS = 500
 
 
 def dispatch(  # noqa: PLR0913 - the public call
@@ -139,6 +140,10 @@ class _Dispatch:
             self._runtime.app, self._plan, self._runtime.settings, now=now, offset=offset, parts=self._parts
         ):
             self._parts = [*self._parts, *new]
+            if len(self._parts) > _MOST_PARTS:
+                raise InvalidArgument(
+                    f"batch {self._batch!r} has more than {_MOST_PARTS} combinations of task, route and limits; use fewer, or several batches"
+                )
             yield piece
 
     def _rest(self, slices: Iterator[Slice]) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from celery.app.routes import MapRoute
+from celery.exceptions import QueueNotFound
 from kombu import Queue
-from kombu.exceptions import KombuError
 
 from poimen_tasks.errors import InvalidArgument
 from poimen_tasks.ids import check_name
@@ -168,8 +168,8 @@ class Router:
     ) -> dict[str, Any]:
         try:
             route: dict[str, Any] = self._router.route(dict(merged), task.name, tuple(args), dict(kwargs), task)
-        except KombuError as error:
-            raise InvalidArgument(f"task {task.name}: {error}; name it there or choose another queue") from error
+        except QueueNotFound as error:
+            raise InvalidArgument(f"task {task.name}: {error.args[0]}; add it there or name another queue") from error
         if merged.get("exchange") is not None and "queue" not in merged:
             route.pop("queue", None)
         return route

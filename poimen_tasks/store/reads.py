@@ -91,11 +91,13 @@ class Reads:
             raise BatchNotFound(f"batch {batch!r} is not known: it was never dispatched, or its retention is over")
         return unpack_parts(blob)
 
-    def outcomes(self, batch: str, *, after: int, block: float | None, count: int) -> list[Entry]:
+    def outcomes(
+        self, batch: str, *, after: int, block: float | None, count: int, patience: float | None = None
+    ) -> list[Entry]:
         """Entries of the outcome stream behind ordinal `after`; waits up to `block` seconds for the first (None: not at all)."""
         key = self.keys.build("outcomes", batch)
         wait = None if block is None else max(1, round(block * 1000))
-        reply = self.client.read(lambda redis: redis.xread({key: f"{after}-0"}, count=count, block=wait))
+        reply = self.client.read(lambda redis: redis.xread({key: f"{after}-0"}, count=count, block=wait), patience=patience)
         if not reply:
             return []
         return [

@@ -148,6 +148,20 @@ class Scripts:
         """Hold the counters against the lists."""
         return self._once("check_batch", {"b": batch, "repair": repair})  # type: ignore[no-any-return]
 
+    def repair_slots(self, batch: str, *, repair: bool, lease: float, actor: str) -> dict[bytes, Any]:
+        """Hold a batch's slots against leases, tickets and counters."""
+        request = {"b": batch, "repair": repair, "lease": lease, "actor": actor}
+        return self._once("repair_slots", request)  # type: ignore[no-any-return]
+
+    def repair_fleet(self, *, repair: bool, most: int, actor: str) -> dict[bytes, Any]:
+        """Hold all leases, tickets and counters by queue against the slots; looks at nothing past `most` slots."""
+        return self._once("repair_fleet", {"repair": repair, "most": most, "actor": actor})  # type: ignore[no-any-return]
+
+    def repair_keys(self, batch: str, *, parts: Sequence[int], actor: str) -> int:
+        """Remove what is left of a batch without a record. Returns how many keys and index entries."""
+        request = {"b": batch, "parts": list(parts), "actor": actor}
+        return int(self._once("repair_keys", request)[b"removed"])
+
     def step(
         self, name: str, request: dict[str, Any], *, token: str, sequence: int, payloads: tuple[bytes, ...], patience: float
     ) -> dict[bytes, Any]:

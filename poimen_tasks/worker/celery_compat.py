@@ -13,11 +13,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from celery import states
 from celery.app import trace
 from celery.utils.serialization import UnpickleableExceptionWrapper
+from celery.utils.threads import _FastLocalStack
 from kombu.exceptions import EncodeError, KombuError
 
 from poimen_tasks.errors import SerializationError, UnsupportedWork
@@ -28,7 +30,33 @@ if TYPE_CHECKING:
 
 __all__ = ["Capture", "KeptRetry", "ResultError", "build_item_tracer", "capture_here", "count_waiting", "error_type"]
 
-_TRACE_LOGGER = logging.getLogger("celery.app.trace")
+
+class _QuietLogger:
+    """The tracer's logger, but that it says INFO is off when the tracer is built."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._logger, name)
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the logger's own name
+        """Only what is worse than INFO."""
+        return level > logging.INFO and self._logger.isEnabledFor(level)
+
+
+def _no_text(_value: Any, _length: int | None = None) -> str:
+    return ""
+
+
+# The function Celery has, reading two of its module's names from here: nothing in Celery itself is changed.
+_build_tracer = FunctionType(
+    trace.build_tracer.__code__,
+    {**vars(trace), "saferepr": _no_text, "logger": _QuietLogger(trace.logger)},
+    "build_tracer",
+    trace.build_tracer.__defaults__,
+    trace.build_tracer.__closure__,
+)
 
 
 class ResultError(SerializationError, EncodeError):
@@ -51,12 +79,11 @@ class KeptRetry:
 class Capture:
     """What the tracer said about the item that runs in this thread; refilled for each item."""
 
-    __slots__ = ("error", "limit", "message_id", "result", "retry", "state", "what")
+    __slots__ = ("error", "limit", "message_id", "result", "retry", "state")
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
         self.message_id: str | None = None
-        self.what = "result"
         self.state: str | None = None
         self.result: Any = None
         self.error: tuple[str, str, str] | None = None
@@ -75,9 +102,11 @@ class _Captures(threading.local):
 _captures = _Captures()
 
 
-def capture_here(capture: Capture | None) -> None:
-    """Items that run in this thread from now on report to this capture; None ends that."""
-    _captures.current = capture or Capture(None)
+def capture_here(capture: Capture) -> Capture:
+    """Items that run in this thread from now on report to this capture. Returns the one before: eager lanes nest."""
+    before = _captures.current
+    _captures.current = capture
+    return before
 
 
 def error_type(error: BaseException) -> str:
@@ -127,7 +156,7 @@ class LaneBackend:
         if current.retry is not None:
             return
         try:
-            current.result = pack_result(result, what=current.what, limit=current.limit)
+            current.result = pack_result(result, what=f"item {task_id}: result", limit=current.limit)
         except SerializationError as error:
             raise ResultError(str(error)) from error
         current.state = states.SUCCESS
@@ -187,24 +216,22 @@ def _open_seams(task: Task[Any, Any]) -> None:
     if isinstance(task.backend, LaneBackend):
         return
     task.backend = LaneBackend(task.backend)
+    if task.request_stack.top is None:
+        # Celery's own quick variant of the same stack, which it uses when asked to by the environment.
+        task.request_stack = _FastLocalStack()
     _keep_retries(task)
     for name in ("replace", "add_to_chord"):
         _refuse(task, name)
 
 
 def build_item_tracer(app: Celery, task: Task[Any, Any], hostname: str) -> Callable[..., Any]:
-    """Celery's tracer for items of a task.
+    """Celery's tracer for items of a task, without what only serves its log line of a success.
 
-    A line per successful item would cost more than the item, so the tracer is built while its logger is at WARNING: it
-    asks for the level once, then. Failures and retries are logged as always.
+    That line, and the text of the result made for it, would cost more than a short item. Failures and retries are
+    logged as always.
     """
     _open_seams(task)
-    level = _TRACE_LOGGER.level
-    _TRACE_LOGGER.setLevel(logging.WARNING)
-    try:
-        return trace.build_tracer(task.name, task, app.loader, hostname, app=app)  # type: ignore[no-any-return]
-    finally:
-        _TRACE_LOGGER.setLevel(level)
+    return _build_tracer(task.name, task, app.loader, hostname, app=app)  # type: ignore[no-any-return]
 
 
 def count_waiting(app: Celery, queue: str) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from poimen_tasks import codec
@@ -21,7 +22,7 @@ class OpenItem(NamedTuple):
 
     position: int
     item_id: str | None
-    call: tuple[list[Any], dict[str, Any]]
+    call: Callable[[], tuple[list[Any], dict[str, Any]]]
     attempt: int
     enqueued: float
     claim: int
@@ -80,21 +81,18 @@ class Claim:
                 plain = not view.has_extras and view.custom_ids(0, 1) is None and not self._entries
             i = position % CHUNK
             if plain:
-                yield OpenItem(position, None, view.call(i), 1, view.enqueued, 0, None, False, None)  # noqa: FBT003 - a tuple's place
+                yield OpenItem(position, None, partial(view.call, i), 1, view.enqueued, 0, None, False, None)  # noqa: FBT003 - a tuple's place
             else:
                 yield self._open(position, view, i)
 
     def _open(self, position: int, view: ChunkView, i: int) -> OpenItem:
         entry, extras = self._entries.get(position), view.extras(i)
-        attempt, claim, enqueued, call = 1, 0, view.enqueued, None
+        attempt, claim, enqueued, changed = 1, 0, view.enqueued, None
         if entry is not None:
             attempt, claim = entry[1] + 1, entry[2]
             enqueued = float(entry[3]) if entry[3] else enqueued
-            if entry[4]:
-                args, kwargs = codec.decode(entry[4])
-                call = (args, kwargs)
-        if call is None:
-            call = view.open_big(self._big(position)) if view.is_big(i) else view.call(i)
+            changed = entry[4] or None
+        call = partial(self._read_call, position, view, i, changed)
         more = {}
         if extras.get("cb"):
             more["callbacks"] = extras["cb"]
@@ -103,6 +101,11 @@ class Claim:
         item_id = None if view.custom_ids(i, i + 1) is None else view.item_id(i, position)
         return OpenItem(position, item_id, call, attempt, enqueued, claim, extras.get("x"), bool(extras.get("im")), more or None)
 
-    def _big(self, position: int) -> bytes:
-        assert self._reads is not None  # noqa: S101 - only `none()` has no reads, and it has no items
-        return self._reads.big_call(self.batch, position)
+    def _read_call(self, position: int, view: ChunkView, i: int, changed: bytes | None) -> tuple[list[Any], dict[str, Any]]:
+        """The call as its last retry changed it, or from out of line, or from the chunk."""
+        if changed is not None:
+            args, kwargs = codec.decode(changed)
+            return args, kwargs
+        if view.is_big(i) and self._reads is not None:
+            return view.open_big(self._reads.big_call(self.batch, position))
+        return view.call(i)

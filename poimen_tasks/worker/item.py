@@ -51,14 +51,15 @@ class Ended:
 class Activity:
     """One partition's task in this process: its tracer, its limits, its request."""
 
-    def __init__(self, app: Celery, part: Part, *, hostname: str, capture: Capture, timer: ItemTimer | None, limit: int) -> None:
+    def __init__(self, app: Celery, part: Part, *, hostname: str, capture: Capture, timer: ItemTimer | None, tracers: dict[str, Any]) -> None:
         self.name = part.activity
         self.part = part
         self._capture = capture
-        capture.limit = limit
         self._timer = timer if part.time_limit or part.soft_time_limit else None
         self._task = app.tasks[part.activity] if part.activity in app.tasks else None
-        self._tracer = None if self._task is None else build_item_tracer(app, self._task, hostname)
+        self._tracer = tracers.get(part.activity)
+        if self._tracer is None and self._task is not None:
+            self._tracer = tracers[part.activity] = build_item_tracer(app, self._task, hostname)
         self.request: dict[str, Any] = {
             "headers": {},
             "is_eager": False,

@@ -34,7 +34,7 @@ class KnownLane:
 
     __slots__ = ("batch", "generation", "kill", "pid", "slot")
 
-    def __init__(self, batch: str, slot: int, generation: int, pid: int, kill: Callable[[], None]) -> None:
+    def __init__(self, batch: str, slot: int, generation: int, pid: int, kill: Callable[[], bool]) -> None:
         self.batch = batch
         self.slot = slot
         self.generation = generation
@@ -150,10 +150,9 @@ class Keeper:
                 if answer == "gone":
                     self._lanes.pop(key, None)
                 elif answer == "kill":
-                    lane = self._lanes.pop(key, None)
-                    if lane is not None:
-                        log.warning("batch %s was cancelled with terminate: killing process %d", lane.batch, lane.pid)
-                        lane.kill()
+                    lane = self._lanes[key]
+                    if lane.kill():
+                        log.warning("batch %s was cancelled with terminate: killed process %d", lane.batch, lane.pid)
                         self.lane_lost(key, "lost", "terminated by cancel")
 
     def _lead(self, chores: dict[bytes, Any]) -> None:

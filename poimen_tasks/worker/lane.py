@@ -25,7 +25,7 @@ from poimen_tasks.worker.claim import Claim, OpenItem
 from poimen_tasks.worker.item import Activity, Ended, Retry
 from poimen_tasks.worker.limits import ItemTimer, can_enforce
 from poimen_tasks.worker.pace import Paces
-from poimen_tasks.worker.report import SKIPPED, SUCCEEDED, LaneReport
+from poimen_tasks.worker.report import FAILED, SKIPPED, SUCCEEDED, LaneReport
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -58,6 +58,7 @@ class LaneHost:
     store: Store
     hostname: str
     paces: Paces
+    tracers: dict[str, Any]
     publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None]
     leaving: Callable[[], bool]
     others_wait: Callable[[str], bool]
@@ -97,10 +98,11 @@ class Lane:
         """Work until there is nothing to do here or somebody else's turn has come."""
         born = quantum = perf_counter()
         reply = self._step("step", {"begin": True, "k": 1, "t": "free"}, LaneReport())
-        if self._ended is None:
-            self._begin(reply[b"info"])
+        if self._ended is not None:
+            return self._ended
+        self._begin(reply[b"info"])
         watcher = None
-        capture_here(self._capture)
+        outer = capture_here(self._capture)
         try:
             while self._ended is None:
                 began = perf_counter()
@@ -129,8 +131,8 @@ class Lane:
                 reply = self._step_or_leave(size)
         finally:
             self._watching = False
-            capture_here(None)
-            context.leave()
+            capture_here(outer)
+            context.enter(self._outer)
             if self._timer is not None:
                 self._timer.close()
         return self._ended or "left"
@@ -148,7 +150,7 @@ class Lane:
         self._running = context.RunningItem(
             self.parent or self.batch, info[b"workflow"].decode(), info[b"stage"].decode(), info[b"actor"].decode(), self._is_cancelled
         )
-        context.enter(self._running)
+        self._outer = context.enter(self._running)
 
     def _must_yield(self, age: float, reply: dict[bytes, Any]) -> bool:
         if self.host.eager:
@@ -169,7 +171,7 @@ class Lane:
         if activity is None:
             activity = self._activities[part] = Activity(
                 self.host.app, self.parts[part], hostname=self.host.hostname, capture=self._capture, timer=self._timer,
-                limit=self.host.store.settings.max_result_bytes,
+                tracers=self.host.tracers,
             )
         return activity
 
@@ -187,9 +189,7 @@ class Lane:
             if item.expires is not None and epoch + began > item.expires:
                 ended: Any = Ended(SKIPPED, error=("Expired", "it was still waiting when it expired", ""))
             else:
-                self._capture.what = "result"
-                args, kwargs = item.call if self.kind is None else self._callback_call(item)
-                ended = activity.run(prefix + str(item.position), args, kwargs, item.attempt, item.more)
+                ended = self._call(activity, prefix + str(item.position), item)
             duration = perf_counter() - began
             durations.append(duration)
             with lock:
@@ -212,9 +212,16 @@ class Lane:
                 return fatal
         return None
 
+    def _call(self, activity: Activity, message_id: str, item: OpenItem) -> Any:
+        try:
+            args, kwargs = item.call() if self.kind is None else self._callback_call(item)
+        except PoimenError as error:
+            return Ended(FAILED, error=(type(error).__name__, f"its call could not be read: {error}", ""))
+        return activity.run(message_id, args, kwargs, item.attempt, item.more)
+
     def _callback_call(self, item: OpenItem) -> tuple[list[Any], dict[str, Any]]:
         """A callback is given what it is called with when it starts: the results, or the batch's id."""
-        args, kwargs = item.call
+        args, kwargs = item.call()
         if item.immutable or self.parent is None:
             return args, kwargs
         first = gather_results(self.host.store.reads, self.parent) if self.kind == "success" else self.parent

@@ -68,13 +68,15 @@ class LaneRequest(Request):
             keeper.lane_lost(self._lane_key(), why, detail)
 
 
-def _kill(pid: int) -> None:
-    # In threads and solo the pid is the worker's own: there the running item ends by itself.
-    if pid and pid != os.getpid():
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            log.info("process %d is gone already", pid)
+def _kill(pid: int) -> bool:
+    """Kill a child. False in threads and solo, where the pid is the worker's own: there the running item ends by itself."""
+    if not pid or pid == os.getpid():
+        return False
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        log.info("process %d is gone already", pid)
+    return True
 
 
 class WorkerRoom:
@@ -85,6 +87,7 @@ class WorkerRoom:
         self._make_store = make_store
         self._store: Store | None = None
         self._paces = Paces()
+        self._tracers: dict[str, Any] = {}
         self._shared = SharedState()
         self._keeper: Keeper | None = None
         self._solo = False
@@ -126,7 +129,7 @@ class WorkerRoom:
     def run_lane(self, batch: str, slot: int, generation: int, queue: str, *, eager: bool) -> str:
         """The body of the lane task."""
         host = LaneHost(
-            app=self.app, store=self.store, hostname=self._hostname or "eager", paces=self._paces, publish=self.publish,
+            app=self.app, store=self.store, hostname=self._hostname or "eager", paces=self._paces, tracers=self._tracers, publish=self.publish,
             leaving=self._is_leaving, others_wait=self._others_wait, one_quantum=self._solo, eager=eager,
         )
         return Lane(host, batch, slot, generation, queue).run()

@@ -1,0 +1,80 @@
+"""Looks a system over: the server, the fleet, the batches' counters, the Celery app's settings.
+
+`examine` runs every check and yields what it found; with `repair` it puts right what a script can put right in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from poimen_tasks.health.batches import check_batches, check_leftovers
+from poimen_tasks.health.celery_settings import check_celery
+from poimen_tasks.health.finding import Finding, Level
+from poimen_tasks.health.fleet import LIVE, check_audit, check_slots, check_workers
+from poimen_tasks.health.repairs import Publish, Repairs
+from poimen_tasks.health.server import check_server, no_server
+from poimen_tasks.errors import StoreRefused, StoreUnavailable
+from poimen_tasks.store.keys import LAYOUT
+from poimen_tasks.store.survey import Survey
+
+if TYPE_CHECKING:
+    from poimen_tasks.store import Store
+
+__all__ = [
+    "LIVE",
+    "Finding",
+    "Level",
+    "Publish",
+    "Repairs",
+    "check_audit",
+    "check_batches",
+    "check_celery",
+    "check_leftovers",
+    "check_server",
+    "check_slots",
+    "check_workers",
+    "examine",
+]
+
+
+def examine(
+    store: Store,
+    conf: Mapping[str, Any],
+    *,
+    repairs: Repairs | None = None,
+    progress: Callable[[str], None] = lambda _text: None,
+) -> Iterator[Finding]:
+    """Run every check.
+
+    Args:
+        store: the store to look at.
+        conf: the Celery app's configuration.
+        repairs: put right what can be; None only looks.
+        progress: told what is looked at, for a person who waits.
+
+    Yields:
+        At least one finding a check, in the order in which they are best read. A server that does not answer, or holds
+        another layout, ends the examination.
+    """
+    progress("server")
+    survey = Survey(store.client)
+    try:
+        facts = survey.server()
+    except (StoreUnavailable, StoreRefused) as error:
+        yield no_server(error)
+        yield from check_celery(conf)
+        return
+    yield from check_server(facts, store.client.url)
+    if facts.layout not in (None, str(LAYOUT)):
+        return
+    now, workers = store.reads.now(), store.reads.workers()
+    served = {queue for worker in workers if now - worker.seen <= LIVE for queue, _ in worker.offers}
+    batches, findings = check_batches(store, survey, served, repairs, progress)
+    yield from check_workers(workers, now, waiting=batches)
+    yield from findings
+    progress("slots of the fleet")
+    yield check_slots(store, repairs)
+    yield from check_leftovers(store, survey, repairs, progress)
+    yield check_audit(survey.audit_dropped())
+    yield from check_celery(conf)

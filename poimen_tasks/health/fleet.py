@@ -1,0 +1,79 @@
+"""Checks of the workers, of the slots they hold, and of the audit stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from poimen_tasks.health.finding import Finding, Level
+from poimen_tasks.health.repairs import REPAIR, Repairs
+from poimen_tasks.store.reads import WorkerInfo
+
+if TYPE_CHECKING:
+    from poimen_tasks.store import Store
+
+__all__ = ["LIVE", "check_audit", "check_slots", "check_workers", "drift_in_words"]
+
+#: Seconds after its last sign of life for which a worker counts as alive.
+LIVE = 6.0
+
+#: Slots of the whole fleet that are compared in one step of the server.
+MOST_SLOTS = 20_000
+
+
+def check_workers(workers: Sequence[WorkerInfo], now: float, *, waiting: int) -> Iterator[Finding]:
+    """Who serves; `waiting` is the number of open batches, which makes it worse when nobody does."""
+    live = [worker for worker in workers if now - worker.seen <= LIVE]
+    for worker in workers:
+        if worker not in live:
+            yield Finding(
+                Level.WARNING, "workers", worker.name, f"it was last seen {now - worker.seen:.0f} s ago",
+                "if it should run, look at its log; the other workers forget it by themselves",
+            )  # fmt: skip
+    if live:
+        slots = sum(slots for worker in live for _, slots in worker.offers[:1])
+        queues = sorted({queue for worker in live for queue, _ in worker.offers})
+        yield Finding(Level.OK, "workers", "fleet", f"{len(live)} alive, {slots} slots, queues {', '.join(queues)}")
+    else:
+        text = f"no worker is alive, and {waiting} open batches wait" if waiting else "no worker is alive"
+        yield Finding(
+            Level.ERROR if waiting else Level.WARNING, "workers", "fleet", text, "start one: `poimen worker -A APP -c 4`"
+        )
+
+
+def check_slots(store: Store, repairs: Repairs | None) -> Finding:
+    """The fleet's leases, tickets and counters by queue against the slots of all batches."""
+    reply = store.scripts.repair_fleet(
+        repair=repairs is not None, most=MOST_SLOTS, actor=repairs.actor if repairs else "doctor"
+    )
+    if not reply[b"looked"]:
+        text = f"over {MOST_SLOTS:,} slots are in use: too many to compare in one step"
+        return Finding(Level.WARNING, "slots", "fleet", text, "look again when less is running")
+    if reply[b"good"]:
+        return Finding(Level.OK, "slots", "fleet", "leases, tickets and counters agree with the slots")
+    words = [f"{len(reply[key])} {what}" for key, what in _ORPHANS if reply[key]] + drift_in_words(reply[b"drift"])
+    level = Level.ERROR if reply[b"drift"] else Level.WARNING
+    return Finding(
+        level, "slots", "fleet", "; ".join(words), REPAIR, repairable=True, repaired=bool(reply[b"repaired"])
+    )
+
+
+_ORPHANS = ((b"leases", "leases of lanes that are gone"), (b"tickets", "tickets that no slot has"))
+
+
+def drift_in_words(rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Rows of queue, counted tickets, found, counted lanes, found."""
+    return [
+        f"queue {row[0].decode()}: {row[1]} tickets and {row[3]} lanes are counted, {row[2]} and {row[4]} are there"
+        for row in rows
+    ]
+
+
+def check_audit(dropped: int) -> Finding:
+    """Audit entries that were dropped while nothing moved them to disk."""
+    if not dropped:
+        return Finding(Level.OK, "audit", "audit stream", "no entry was dropped")
+    return Finding(
+        Level.WARNING, "audit", "audit stream", f"{dropped:,} of the oldest entries were dropped: nothing moves them to disk",
+        "if you need the audit log, run a sealer",
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The benchmark: Poimen beside plain Celery, in one run on one machine."""

@@ -1,0 +1,36 @@
+"""Poimen with its own defaults; settings come from the environment. `celery -A tests.bench.tasks_poimen worker`."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import cache
+
+import redis
+
+from poimen_tasks import Poimen
+from tests.bench import bodies
+
+__all__ = ["STARTS", "app", "hold", "nap", "noop", "noop_single", "poimen", "stamp"]
+
+STARTS = "bench-starts"
+
+poimen = Poimen("bench")
+app = poimen.celery
+
+noop = poimen.task(name="bench.noop")(bodies.noop)
+noop_single = poimen.task(name="bench.noop_single", prefetch=1)(bodies.noop)
+stamp = poimen.task(name="bench.stamp")(bodies.stamp)
+nap = poimen.task(name="bench.nap")(bodies.nap)
+
+
+@cache
+def _starts(_pid: int) -> redis.Redis:
+    return redis.Redis.from_url(poimen.redis_url)
+
+
+@poimen.task(name="bench.hold", prefetch=1)
+def hold(number: int, duration: float) -> None:
+    """Note who starts when, then sleep."""
+    _starts(os.getpid()).rpush(STARTS, f"{number} {os.getppid()} {time.time()}")
+    time.sleep(duration)
