@@ -1,9 +1,10 @@
 """Values on the wire: one strict msgpack codec, its canonical form, and strict JSON for people.
 
 Carried: None, bool, int (-2**63 to 2**64-1), float, str, bytes, list, tuple (comes back a list), dict with str keys,
-datetime (aware; comes back with its UTC offset, in whole seconds), date, timedelta, Decimal and UUID, nested up to `MAX_DEPTH`. Types are
-matched exactly: a subclass would come back as something else, so it is refused like any other foreign type. The bytes
-are [msgpack](https://github.com/msgpack/msgpack/blob/master/spec.md) with five application extension types.
+datetime (aware; comes back with its UTC offset, in whole seconds), date, timedelta, Decimal and UUID, nested up to
+`MAX_DEPTH`. Types are matched exactly: a subclass would come back as something else, so it is refused like any other
+foreign type. The bytes are [msgpack](https://github.com/msgpack/msgpack/blob/master/spec.md) with five application
+extension types.
 
 Decoding builds these types only: nothing is unpickled, and no class is looked up by name.
 """
@@ -281,7 +282,7 @@ def _from_extension(code: int, data: bytes) -> Any:
 
 def register() -> None:
     """Make the codec known to kombu as serializer `poimen` (content type `application/x-poimen`); again is harmless."""
-    from kombu import serialization  # noqa: PLC0415 - this module serves rooms that know no Celery
+    from kombu import serialization
 
     encoder: Any = _encode_message  # kombu's types know text only
     decoder: Any = decode

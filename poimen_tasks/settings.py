@@ -239,7 +239,7 @@ def _unknown(name: str, prefix: str = "") -> str:
 
 def _shown(value: Any) -> str:
     text = mask_url(repr(value))
-    return text if len(text) <= 120 else f"{text[:117]}..."  # noqa: PLR2004 - a line of an error
+    return text if len(text) <= 120 else f"{text[:117]}..."
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """Looks a system over: the server, the fleet, the batches' counters, the Celery app's settings.
 
-`examine` runs every check and yields what it found; with `repair` it puts right what a script can put right in one step.
+`examine` runs every check and yields what it found; given `Repairs` it puts right what a script can in one step.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from poimen_tasks.errors import StoreRefused, StoreUnavailable
 from poimen_tasks.health.batches import check_batches, check_leftovers
 from poimen_tasks.health.celery_settings import check_celery
 from poimen_tasks.health.finding import Finding, Level
 from poimen_tasks.health.fleet import LIVE, check_audit, check_slots, check_workers
 from poimen_tasks.health.repairs import Publish, Repairs
 from poimen_tasks.health.server import check_server, no_server
-from poimen_tasks.errors import StoreRefused, StoreUnavailable
 from poimen_tasks.store.keys import LAYOUT
 from poimen_tasks.store.survey import Survey
 

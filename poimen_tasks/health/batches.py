@@ -38,7 +38,7 @@ def check_batches(
     """
     found: list[Finding] = []
     count = 0
-    for count, batch in enumerate(survey.open_batches(), 1):  # noqa: B007 - the count is what is returned
+    for count, batch in enumerate(survey.open_batches(), 1):
         if count % _EVERY == 1:
             progress(f"open batches, {count}")
         try:
@@ -53,7 +53,11 @@ def check_batches(
 def _check_batch(store: Store, batch: str, served: Collection[str], repairs: Repairs | None) -> list[Finding]:
     status = store.reads.status(batch)
     queues = {part.queue for part in store.reads.parts(batch)} if served else set[str]()
-    return [*_slots(store, batch, repairs), *_counters(store, status, repairs), *_hindrances(status, queues - set(served))]
+    return [
+        *_slots(store, batch, repairs),
+        *_counters(store, status, repairs),
+        *_hindrances(status, queues - set(served)),
+    ]
 
 
 def _slots(store: Store, batch: str, repairs: Repairs | None) -> Iterator[Finding]:
@@ -91,9 +95,17 @@ def _counters(store: Store, status: BatchStatus, repairs: Repairs | None) -> Ite
             "part of the stored data was lost: cancel the batch, and dispatch what has no result as a new one",
         )  # fmt: skip
         return
-    words = [f"{counted[name]} {name} are counted, {found[name]} are there" for name in found if counted[name] != found[name]]
+    words = [
+        f"{counted[name]} {name} are counted, {found[name]} are there" for name in found if counted[name] != found[name]
+    ]
     yield Finding(
-        Level.ERROR, "counters", status.batch_id, "; ".join(words), REPAIR, repairable=True, repaired=bool(reply[b"repaired"])
+        Level.ERROR,
+        "counters",
+        status.batch_id,
+        "; ".join(words),
+        REPAIR,
+        repairable=True,
+        repaired=bool(reply[b"repaired"]),
     )
 
 
@@ -106,7 +118,7 @@ def _hindrances(status: BatchStatus, unserved: Collection[str]) -> Iterator[Find
     if status.state is BatchState.STALLED:
         yield Finding(
             Level.WARNING, "stalled", batch, f"its producer is gone and it was never sealed; {status.total} items came",
-            f"dispatch it again with batch_id={batch!r} to go on where it stopped, or `poimen cancel {batch}`",
+            f"dispatch it again with batch_id={batch!r} to go on where it stopped, or `poimen cancel -A APP {batch}`",
         )  # fmt: skip
     for queue in sorted(unserved):
         yield Finding(
@@ -126,7 +138,9 @@ def check_leftovers(store: Store, survey: Survey, repairs: Repairs | None, progr
         )  # fmt: skip
     listed = set(survey.unrecorded()) - {row.batch for row in rows}
     if listed:
-        removed = sum(store.scripts.repair_keys(batch, parts=(), actor=repairs.actor) for batch in listed) if repairs else 0
+        removed = (
+            sum(store.scripts.repair_keys(batch, parts=(), actor=repairs.actor) for batch in listed) if repairs else 0
+        )
         yield Finding(
             Level.WARNING, "keys", f"{len(listed)} batches", "they are listed and their records are gone", REPAIR,
             repairable=True, repaired=removed > 0,

@@ -161,7 +161,7 @@ _REDIS_BACKEND = (
         "a short outage of the result store fails finished plain tasks", "True",
     ),
     _Rule(
-        "result_backend_max_retries", lambda conf: float(conf.get("result_backend_max_retries") or "inf") > 1000,
+        "result_backend_max_retries", lambda conf: conf.get("result_backend_max_retries") in (None, float("inf")),
         "a worker may wait for the result store for ever", "20",
     ),
     _Rule(

@@ -37,7 +37,11 @@ def check_workers(workers: Sequence[WorkerInfo], now: float, *, waiting: int) ->
     else:
         text = f"no worker is alive, and {waiting} open batches wait" if waiting else "no worker is alive"
         yield Finding(
-            Level.ERROR if waiting else Level.WARNING, "workers", "fleet", text, "start one: `poimen worker -A APP -c 4`"
+            Level.ERROR if waiting else Level.WARNING,
+            "workers",
+            "fleet",
+            text,
+            "start one: `poimen worker -A APP -c 4`",
         )
 
 
@@ -74,6 +78,6 @@ def check_audit(dropped: int) -> Finding:
     if not dropped:
         return Finding(Level.OK, "audit", "audit stream", "no entry was dropped")
     return Finding(
-        Level.WARNING, "audit", "audit stream", f"{dropped:,} of the oldest entries were dropped: nothing moves them to disk",
+        Level.WARNING, "audit", "audit stream", f"{dropped:,} old entries were dropped: nothing moves them to disk",
         "if you need the audit log, run a sealer",
     )  # fmt: skip

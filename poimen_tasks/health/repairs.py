@@ -13,7 +13,7 @@ __all__ = ["REPAIR", "Publish", "Repairs"]
 Publish = Callable[[Sequence[Ticket]], None]
 
 #: The advice of everything that can be repaired.
-REPAIR = "run `poimen doctor --repair`"
+REPAIR = "run `poimen doctor -A APP --repair`"
 
 
 @dataclass(frozen=True, slots=True)

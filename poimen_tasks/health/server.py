@@ -71,7 +71,7 @@ def _eviction(facts: ServerFacts, subject: str) -> Finding:
 def _persistence(facts: ServerFacts, subject: str) -> Iterator[Finding]:
     if not facts.info.get("aof_enabled"):
         yield Finding(
-            Level.WARNING, "persistence", subject, "the append-only file is off: a restart loses what was not yet saved",
+            Level.WARNING, "persistence", subject, "the append-only file is off: a restart loses what was not saved",
             "`redis-cli config set appendonly yes`, and in the server's configuration",
         )  # fmt: skip
     elif facts.info.get("aof_last_write_status", "ok") != "ok":
@@ -87,7 +87,7 @@ def _memory(facts: ServerFacts, subject: str) -> Iterator[Finding]:
     most, used = int(facts.info.get("maxmemory", 0)), int(facts.info.get("used_memory", 0))
     if most and used > most * _FULL:
         yield Finding(
-            Level.WARNING, "memory", subject, f"{used / most:.0%} of maxmemory is in use; when full, no work is accepted",
+            Level.WARNING, "memory", subject, f"{used / most:.0%} of maxmemory is in use; full, it takes no work",
             "raise maxmemory, or lower POIMEN_RETENTION so that finished batches leave earlier",
         )  # fmt: skip
 
@@ -130,6 +130,6 @@ def _layout(facts: ServerFacts, subject: str) -> Finding:
     if facts.layout == str(LAYOUT):
         return Finding(Level.OK, "layout", subject, f"the stored data has layout {LAYOUT}")
     return Finding(
-        Level.ERROR, "layout", subject, f"the stored data has layout {facts.layout}, this version reads layout {LAYOUT}",
+        Level.ERROR, "layout", subject, f"the stored data has layout {facts.layout}, this version reads {LAYOUT}",
         "use the version of Poimen that wrote it, or another POIMEN_NAMESPACE; upgrade workers before producers",
     )  # fmt: skip

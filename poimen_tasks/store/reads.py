@@ -136,13 +136,13 @@ class Reads:
 
     def position_of(self, batch: str, item_id: str) -> int | None:
         """The position of an item, or None when the batch has no such item."""
-        total, named = self.field(batch, "total", "named")
-        if total is None:
+        parts, total, named = self.field(batch, "parts", "total", "named")
+        if parts is None:
             raise BatchNotFound(f"batch {batch!r} is not known: it was never dispatched, or its retention is over")
         if named and int(named):
             found = self.client.read(lambda redis: redis.hget(self.keys.build("ids", batch), item_id))
             return None if found is None else int(found)  # type: ignore[arg-type]
-        if item_id.isascii() and item_id.isdigit() and str(int(item_id)) == item_id and int(item_id) < int(total):
+        if item_id.isascii() and item_id.isdigit() and str(int(item_id)) == item_id and int(item_id) < int(total or 0):
             return int(item_id)
         return None
 
@@ -235,8 +235,8 @@ def _state_of(row: dict[str, Any], numbers: dict[str, int], now: float, *, pause
         return BatchState.COMPLETED if numbers["ok"] == numbers["total"] else BatchState.FAILED
     if paused:
         return BatchState.PAUSED
-    if not numbers["sealed"]:
-        return BatchState.STALLED if now > float(row["producer"] or 0) else BatchState.OPEN
+    if not numbers["sealed"] and now > float(row["producer"] or 0):
+        return BatchState.STALLED
     return BatchState.RUNNING if row["started"] else BatchState.OPEN
 
 

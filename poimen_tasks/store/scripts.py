@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgpack
@@ -12,6 +12,10 @@ from poimen_tasks.store.client import Client
 from poimen_tasks.store.wire import Appended, Opened, Part, Sealed, Slice, Ticket
 
 __all__ = ["Scripts", "pack_parts", "tickets_of", "unpack_parts"]
+
+
+_PORTION = 1 << 20
+_INLINE = 1 << 18
 
 
 def new_owner() -> str:
@@ -50,6 +54,20 @@ def _slice_request(offset: int, piece: Slice, parts: Sequence[Part]) -> tuple[di
     return request, (*piece.chunks, *(data for _, data in piece.big))
 
 
+def _portions(big: Sequence[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Large calls in portions of about a megabyte."""
+    portion: list[tuple[int, bytes]] = []
+    size = 0
+    for position, data in big:
+        if portion and size + len(data) > _PORTION:
+            yield portion
+            portion, size = [], 0
+        portion.append((position, data))
+        size += len(data)
+    if portion:
+        yield portion
+
+
 class Scripts:
     """The verbs of the store."""
 
@@ -63,12 +81,21 @@ class Scripts:
         request["overdue"] = self._overdue
         return self.client.call(name, request, owner=new_owner(), sequence=1, payloads=payloads, **options)
 
+    def put_big(self, batch: str, piece: Slice) -> Slice:
+        """Write the large calls of a slice ahead of it, when they are too much for one write. Returns what is left to write."""
+        if sum(len(data) for _, data in piece.big) <= _INLINE:
+            return piece
+        for portion in _portions(piece.big):
+            request = {"b": batch, "positions": [position for position, _ in portion]}
+            self._once("put_big", request, tuple(data for _, data in portion))
+        return piece._replace(big=[])
+
     def open_batch(
         self, batch: str, *, record: dict[str, Any], parts: Sequence[Part], piece: Slice, seal: bool,
         callbacks: Sequence[tuple[str, bytes]] = (),
     ) -> tuple[Opened, list[Part] | None, bool]:
         """Create a batch with its first slice; of an existing one return what it is, its partitions, and whether it is cancelled."""
-        request, payloads = _slice_request(0, piece, parts)
+        request, payloads = _slice_request(0, self.put_big(batch, piece), parts)
         request |= record | {"b": batch, "seal": seal, "producer": self._producer, "callbacks": [list(c) for c in callbacks]}
         reply = self._once("open_batch", request, payloads)
         opened = Opened(
@@ -82,7 +109,7 @@ class Scripts:
         self, batch: str, *, offset: int, piece: Slice, parts: Sequence[Part], seal: bool = False
     ) -> tuple[Appended, bool]:
         """Write the next slice; the flag says that the batch was cancelled and nothing was written."""
-        request, payloads = _slice_request(offset, piece, parts)
+        request, payloads = _slice_request(offset, self.put_big(batch, piece), parts)
         request |= {"b": batch, "producer": self._producer, "seal": seal}
         reply = self._once("append_items", request, payloads)
         return Appended(reply[b"total"], tickets_of(reply)), bool(reply.get(b"cancelled"))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from redis import Redis
 from redis.exceptions import ResponseError
 
 from poimen_tasks.store.client import Client
+
+if TYPE_CHECKING:
+    from redis import Redis
 
 __all__ = ["Leftover", "ServerFacts", "Survey"]
 
@@ -65,16 +67,16 @@ class Survey:
         read = self._client.read
         info: dict[str, Any] = {}
         for section in _SECTIONS:
-            info |= read(lambda redis, section=section: redis.info(section))  # type: ignore[misc,call-overload]
+            info |= read(lambda redis, section=section: redis.info(section))  # type: ignore[misc]
         layout = read(lambda redis: redis.get(self._keys.build("layout")))
         return ServerFacts(info, read(_config), read(_is_open), None if layout is None else _text(layout))
 
     def audit_dropped(self) -> int:
         """Audit entries that were dropped because nothing moved them to disk."""
-        return int(self._client.read(lambda redis: redis.hget(self._keys.build("audit_meta"), "dropped")) or 0)  # type: ignore[arg-type]
+        return int(self._client.read(lambda redis: redis.hget(self._keys.build("audit_meta"), "dropped")) or 0)
 
     def open_batches(self) -> Iterator[str]:
-        """Batches that are not over, newest first, each over one followed by its callbacks' hidden ones that are not."""
+        """Batches that are not over, newest first, and the hidden ones of callbacks that are not."""
         at = 0
         while found := self._listed(at):
             rows = self._records(found, "parts", "over", "callbacks", "round")
@@ -113,7 +115,9 @@ class Survey:
             progress(seen)
             if cursor == 0 or seen >= most:
                 break
-        rows = [Leftover(batch, len(parts), tuple({p for p in parts if p is not None})) for batch, parts in found.items()]
+        rows = [
+            Leftover(batch, len(parts), tuple({p for p in parts if p is not None})) for batch, parts in found.items()
+        ]
         return sorted(rows, key=lambda row: row.batch), cursor == 0
 
     def _without_record(self, keys: list[str]) -> Iterator[tuple[str, int | None]]:
@@ -122,7 +126,9 @@ class Survey:
         owned = [(key, key[start : tail.start()], tail[1]) for key, tail in tails if tail]
         if not owned:
             return
-        answers = self._client.read(lambda redis: _look(redis, [(key, self._keys.record(batch)) for key, batch, _ in owned]))
+        answers = self._client.read(
+            lambda redis: _look(redis, [(key, self._keys.record(batch)) for key, batch, _ in owned])
+        )
         for (_, batch, part), (lifetime, has_record, is_record) in zip(owned, answers, strict=True):
             # -1: it would stay for ever. A record itself may be called like a key of another batch (`x:items`).
             if lifetime == -1 and not has_record and not is_record:
@@ -130,7 +136,7 @@ class Survey:
 
     def _listed(self, at: int) -> list[str]:
         key = self._keys.build("batches")
-        return [_text(name) for name in self._client.read(lambda redis: redis.zrevrange(key, at, at + _SLICE - 1))]  # type: ignore[union-attr]
+        return [_text(name) for name in self._client.read(lambda redis: redis.zrevrange(key, at, at + _SLICE - 1))]
 
     def _records(self, batches: list[str], *fields: str) -> list[list[bytes | None]]:
         def ask(redis: Redis) -> list[Any]:
@@ -172,14 +178,14 @@ def _look(redis: Redis, pairs: list[tuple[str, str]]) -> list[tuple[int, bool, b
 
 def _config(redis: Redis) -> dict[str, str]:
     try:
-        return {_text(k): _text(v) for name in ("bind", "protected-mode") for k, v in redis.config_get(name).items()}  # type: ignore[union-attr]
+        return {_text(k): _text(v) for name in ("bind", "protected-mode") for k, v in redis.config_get(name).items()}
     except ResponseError:  # a managed server, or one whose ACL keeps this from us
         return {}
 
 
 def _is_open(redis: Redis) -> bool | None:
     try:
-        flags = redis.execute_command("ACL", "GETUSER", "default")
+        flags = redis.execute_command("ACL", "GETUSER", "default")  # type: ignore[no-untyped-call]
     except ResponseError:
         return None
     if isinstance(flags, dict):

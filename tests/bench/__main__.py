@@ -33,6 +33,8 @@ GROUPS: dict[str, Callable[[Bench], Iterator[Row]]] = {
 def main(*, quick: bool, only: tuple[str, ...], out: Path) -> None:
     """Measure Poimen beside plain Celery, on private servers in a temporary directory."""
     console = Console()
+    if not console.is_terminal:
+        console.width = 200
     began = time.monotonic()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as directory, open_bench(Path(directory), quick=quick) as bench:

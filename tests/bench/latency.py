@@ -58,11 +58,11 @@ def parity(bench: Bench) -> Iterator[Row]:
         return lambda: poimen.dispatch(poimen.map(ours.nap, [0.005] * count)).wait(timeout=60)
 
     def plain_of(count: int) -> Callable[[], object]:
-        return lambda: group(plain.nap.s(0.005) for _ in range(count)).apply_async().get(timeout=60)
+        return lambda: group(plain.nap.s(0.005) for _ in range(count)).apply_async().get(timeout=60, interval=0.005)
 
     cases: dict[str, tuple[Callable[[], object], Callable[[], object], str]] = {
         "parallel dispatch of 10 × 5 ms, to the last result": (ours_of(10), plain_of(10), "plain group"),
-        "single dispatch of 5 ms, to its result": (ours_of(1), lambda: plain.nap.delay(0.005).get(timeout=60), "delay"),
+        "single dispatch of 5 ms, to its result": (ours_of(1), lambda: plain.nap.delay(0.005).get(timeout=60, interval=0.005), "delay"),
         "single dispatch, the call alone": (
             lambda: poimen.dispatch(poimen.map(ours.nap, [0.005])),
             lambda: plain.nap.delay(0.005),

@@ -153,7 +153,7 @@ def test_once(store, opened):
 
 
 def test_other_layout(store, opened):
-    """Data of another layout is refused (promise D7)."""
+    """Data of another layout is refused (protocol 4)."""
     lanes.assert_layout(store, lambda: append(store, 256, 4))
 
 

@@ -11,7 +11,7 @@ from tests.integration.lanes import open_batch
 
 
 def test_opens_with_first_ticket(store):
-    """A batch and its first ticket come out of one script: work can begin at once (protocol 0, promise D1)."""
+    """A batch and its first ticket come out of one script: work can begin at once (protocol 0, parity D1)."""
     (ticket,) = open_batch(store, count=3)
     assert ticket == ("b", 0, 1, "q", 0)
     status = store.reads.status("b")
@@ -68,7 +68,7 @@ def test_existing_is_described(store):
 
 
 def test_empty_batch_is_over_at_once(store):
-    """An empty sealed batch is over at once: completion mark, success callback, end of batch (fault A09)."""
+    """An empty sealed batch is over at once: completion mark, success callback, end of batch (fault A09, parity D10)."""
     tickets = open_batch(store, count=0, callbacks=["success", "failure", "complete"])
     assert store.reads.status("b").state is BatchState.COMPLETED
     assert len(lanes.ends(store)) == 1
@@ -137,5 +137,5 @@ def test_once(store):
 
 
 def test_other_layout(store):
-    """Data of another layout is refused (promise D7)."""
+    """Data of another layout is refused (protocol 4)."""
     lanes.assert_layout(store, lambda: open_batch(store))

@@ -65,7 +65,7 @@ def test_once(store):
 
 
 def test_other_layout(store):
-    """Data of another layout is refused (promise D7)."""
+    """Data of another layout is refused (protocol 4)."""
     open_batch(store, seal=False)
     lanes.assert_layout(store, lambda: store.scripts.seal_batch("b"))
 

@@ -36,7 +36,9 @@ def test_a_name_is_what_the_rule_says(text: str) -> None:
             check_name(text, "workflow")
 
 
-@pytest.mark.parametrize("bad", ["", ".a", "-a", ":a", "_a", "a/b", "../x", "..\\x", "%2e%2e", "a b", "ä", "a" * 129, "a\n"])
+@pytest.mark.parametrize(
+    "bad", ["", ".a", "-a", ":a", "_a", "a/b", "../x", "..\\x", "%2e%2e", "a b", "ä", "a" * 129, "a\n"]
+)
 def test_bad_names(bad: str) -> None:
     """Paths, escapes, spaces, other scripts, over-long and empty names are refused (fault H11, fault H10)."""
     with pytest.raises(InvalidId) as caught:
@@ -102,7 +104,9 @@ def test_many_labels_as_one_by_one(values: list[Any]) -> None:
         except InvalidId as error:
             return str(error)
 
-    assert verdict(lambda: check_labels(values, "id")) == verdict(lambda: [check_label(value, "id") for value in values])
+    assert verdict(lambda: check_labels(values, "id")) == verdict(
+        lambda: [check_label(value, "id") for value in values]
+    )
 
 
 def test_long_ids_are_shortened_in_errors() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import FrozenInstanceError
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from poimen_tasks.model import BatchState, BatchStatus, ErrorInfo, Item, ItemStatus, Outcome, moment
 
-NOON = datetime(2025, 11, 29, 12, tzinfo=timezone.utc)
+NOON = datetime(2025, 11, 29, 12, tzinfo=UTC)
 
 
 def outcome(**changes: Any) -> Outcome[Any]:
@@ -54,7 +54,7 @@ def status(**changes: Any) -> BatchStatus:
 @given(st.integers(-(10**15), 10**15))
 def test_moment_is_utc_and_exact(microseconds: int) -> None:
     """`moment` gives the aware UTC datetime of a time on the wire, for centuries around 1970."""
-    instant = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=microseconds)
+    instant = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
     found = moment(microseconds / 1e6)
     assert found is not None
     assert found.utcoffset() == timedelta(0)
@@ -78,13 +78,13 @@ def test_outcome_names_its_fields() -> None:
 def test_outcome_is_a_bare_tuple() -> None:
     """An outcome takes no more memory than its tuple: a million are made in one read."""
     found = outcome()
-    assert tuple(found)[0] == "7"
+    assert isinstance(found, tuple)
     assert not hasattr(found, "__dict__")
 
 
 def test_outcome_pickles() -> None:
     """An outcome can be handed to another process."""
-    assert pickle.loads(pickle.dumps(outcome())) == outcome()
+    assert pickle.loads(pickle.dumps(outcome())) == outcome()  # noqa: S301 - our own bytes
 
 
 def test_outcome_is_frozen() -> None:

@@ -57,7 +57,11 @@ def test_retry_defaults() -> None:
         (RetryPolicy, {"initial": 90}, "RetryPolicy.maximum: expected a number from 90, got 60.0"),
         (RetryPolicy, {"jitter": 1}, "RetryPolicy.jitter: expected True or False, got 1"),
         (RetryPolicy, {"retry_on": "ValueError"}, "RetryPolicy.retry_on: expected subclasses of Exception, got 'V"),
-        (RetryPolicy, {"retry_on": (SystemExit,)}, "RetryPolicy.retry_on: expected subclasses of Exception, got <class"),
+        (
+            RetryPolicy,
+            {"retry_on": (SystemExit,)},
+            "RetryPolicy.retry_on: expected subclasses of Exception, got <class",
+        ),
         (RetryPolicy, {"never_on": [int]}, "RetryPolicy.never_on: expected subclasses of Exception, got <class 'int'>"),
         (CachePolicy, {"ttl": -1}, "CachePolicy.ttl: expected a number from 0, got -1"),
         (CachePolicy, {"ttl": "1h"}, "CachePolicy.ttl: expected a number from 0, got '1h'"),
@@ -110,7 +114,7 @@ POLICIES = st.builds(
 
 @given(POLICIES, st.integers(1, 10_000), st.floats(0, 1))
 def test_delay_stays_in_the_upper_half(retry: RetryPolicy, attempt: int, drawn: float) -> None:
-    """A wait is drawn from the upper half of the exponential one, which never passes the maximum, however many attempts."""
+    """A wait is drawn from the upper half of the exponential one, which never passes the maximum, at any attempt."""
     exponent = math.log(retry.initial or 1) + (attempt - 1) * math.log(retry.factor)
     whole = min(retry.maximum, math.exp(exponent)) if exponent < 700 else retry.maximum
     whole = whole if retry.initial else 0.0
@@ -156,8 +160,8 @@ def test_attempts_count_from_one(attempt: Any) -> None:
         ({"retry_on": Cancelled}, Cancelled(), False),
     ],
 )
-def test_should_retry(options: dict[str, Any], error: BaseException, retried: bool) -> None:  # noqa: FBT001
-    """`never_on` beats `retry_on`; an item that was asked to stop, or a process to exit, is never retried (parity R1)."""
+def test_should_retry(options: dict[str, Any], error: BaseException, retried: bool) -> None:
+    """`never_on` beats `retry_on`; what was asked to stop, item or process, is never retried (parity R1)."""
     assert RetryPolicy(**options).should_retry(error, 1) is retried
 
 
@@ -168,13 +172,13 @@ def test_attempts_are_bounded(most: int, attempt: int) -> None:
 
 
 def test_retry_count() -> None:
-    """A counter goes up to its maximum, tells whether it can, and refuses to go on; it is a new value each time (parity R2)."""
+    """A counter goes up to its maximum, tells whether it can, and refuses to go on; each is a new value (parity R2)."""
     first = RetryCount(maximum=2)
     second = first.increment()
     last = second.increment()
     assert [count.current for count in (first, second, last)] == [0, 1, 2]
     assert [count.can_retry for count in (first, second, last)] == [True, True, False]
-    with pytest.raises(InvalidArgument, match="RetryCount.current: expected at most the maximum, 2, got 3"):
+    with pytest.raises(InvalidArgument, match=r"RetryCount\.current: expected at most the maximum, 2, got 3"):
         last.increment()
     assert last.to_dict() == {"current": 2, "maximum": 2}
 
@@ -311,7 +315,7 @@ def test_shared_task_in_a_finalised_app(app: Celery) -> None:
 
 def test_unknown_proxies_are_asked(app: Celery) -> None:
     """A proxy that hides its function (of another Celery, say) is asked for its task, which is marked then."""
-    from celery.local import Proxy  # noqa: PLC0415
+    from celery.local import Proxy
 
     @app.task
     def body() -> None: ...
@@ -340,7 +344,7 @@ def test_through_other_decorators(app: Celery) -> None:
 
 
 def test_task_classes(app: Celery) -> None:
-    """A policy on a task class holds for its instances and subclasses; what a function says comes before its base class."""
+    """A policy on a task class holds for its instances and subclasses; a function's own comes before its base class."""
 
     @policy(retry=RetryPolicy(), prefetch=2)
     class Crawl(Task):
@@ -367,5 +371,7 @@ def test_circular_wrapping() -> None:
 
 def test_what_takes_no_attribute() -> None:
     """A policy on something that cannot carry one is refused."""
-    with pytest.raises(InvalidArgument, match="policy: expected a function, class or task that takes attributes, got <"):
+    with pytest.raises(
+        InvalidArgument, match=r"policy: expected a function, class or task that takes attributes, got <"
+    ):
         policy(cache=True)(len)

@@ -17,7 +17,7 @@ from redis.connection import parse_url
 from poimen_tasks.errors import SettingsError
 from poimen_tasks.settings import Settings, load_settings, mask_url, resolve_redis_url
 
-SECRET = "hunter2"  # noqa: S105
+SECRET = "hunter2"
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def test_from_a_celery_app() -> None:
 def test_unknown_names_are_refused() -> None:
     """A misspelt keyword or key is refused, with the name that was probably meant."""
     assert refused(leese=1) == "leese: no such setting; did you mean lease?"
-    with pytest.raises(SettingsError, match="^poimen_leese: no such setting; did you mean poimen_lease"):
+    with pytest.raises(SettingsError, match=r"^poimen_leese: no such setting; did you mean poimen_lease"):
         load_settings({"poimen_leese": 1})
     assert refused(xyzzy=1) == "xyzzy: no such setting"
 

@@ -8,7 +8,7 @@ if once_reply then return once_reply end
 local record = load_record(request.b)
 if not record then return refuse('NOT_FOUND', request.b) end
 if record.over == 1 then return answer({left = 0, over = 1, already = true, tickets = {}}) end
-if request.terminate then redis.call('HSET', K.record(request.b), 'terminate', 1) end
+local harder = request.terminate and redis.call('HSET', K.record(request.b), 'terminate', 1) == 1
 if record.cancel == 0 then
   record.cancel = 1
   record.sealed = 1
@@ -18,6 +18,8 @@ if record.cancel == 0 then
     local held = read_slot(request.b, slot)
     if held.state == 'T' then free_slot(record, slot, held) end
   end
+elseif harder then
+  audit_batch('batch.cancelling', record, {a = request.actor, reason = request.reason, terminate = true})
 end
 
 local drained = drain_cancelled(record)
@@ -29,7 +31,6 @@ if is_complete(record) then
   end
   tickets = end_batch(record)
 else
-  if record.pending + record.delayed > 0 then redis.call('ZADD', K.hungry, now, request.b) end
   save_record(record)
 end
 return answer({left = record.pending + record.delayed, over = record.over, tickets = tickets})

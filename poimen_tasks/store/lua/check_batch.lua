@@ -26,6 +26,7 @@ local finished = record.ok + record.failed + record.cancelled + record.skipped
 local sum = found.pending + found.delayed + record.waiting + found.running + finished
 local good = sum == record.total and found.pending == record.pending and found.delayed == record.delayed
   and found.running == record.running
+for part, count in pairs(claimable) do good = good and record.claimable[part] == count end
 local reply = {
   counted = {pending = record.pending, delayed = record.delayed, running = record.running, finished = finished, total = record.total},
   found = found, good = good, repaired = false, tickets = {},

@@ -1,20 +1,24 @@
 #!lua
 -- retry_failed: failed items run again in a new round, at most 500 a call. An item whose outcome is not the one named is left alone.
+-- A batch that is over begins a new round with it; several calls for one round share it while the batch is open, and a
+-- batch that ended between two of them begins another, for its callbacks have run.
 -- Request: b batch, items {position, partition, ordinal}…, round (the one to begin), actor. Reply: {retried, round, tickets}
 --@include once
 --@include attempts
 if once_reply then return once_reply end
 local record = load_record(request.b)
 if not record then return refuse('NOT_FOUND', request.b) end
-if record.round ~= request.round and record.round + 1 ~= request.round then return refuse('ROUND', record.round) end
+if request.round > record.round + 1 then return refuse('ROUND', record.round) end
 if record.cancel == 1 then return refuse('CANCELLED', request.b) end
 if record.callbacks > 0 then return refuse('CALLBACKS', record.callbacks) end
+local round = math.max(request.round, record.round + record.over)
 local retried = {}
 for _, item in ipairs(request.items) do
   local position, part = item[1], item[2]
   if redis.call('GETRANGE', K.index(request.b), position * 4, position * 4 + 3) == struct.pack('>I4', item[3]) then
     redis.call('SETRANGE', K.index(request.b), position * 4, '\0\0\0\0')
-    write_attempt(request.b, position, {p = part, a = 0, l = 0, s = 0, n = 0, d = now})
+    -- Claim numbers of a round are above those of the rounds before it, so that no report from then is taken for one.
+    write_attempt(request.b, position, {p = part, a = 0, l = 0, s = 0, n = round * 65536, d = now})
     redis.call('RPUSH', K.back(request.b, part), string.format('%d', position))
     record.claimable[part] = record.claimable[part] + 1
     table.insert(retried, position)
@@ -25,7 +29,7 @@ local count = #retried / 2
 if count > 0 then
   record.failed = record.failed - count
   record.pending = record.pending + count
-  record.round = request.round
+  record.round = round
   if record.over == 1 then
     record.over, record.finished = 0, 0
     for _, key in ipairs(BATCH_KEYS) do redis.call('PERSIST', key(request.b)) end

@@ -43,5 +43,7 @@ local function drain_cancelled(record)
     local ranges = write_settled(record, positions, 2, 'Cancelled', reason)
     audit_batch('item.cancelled', record, {r = ranges, reason = reason})
   end
+  -- What this call could not settle is the keeper's to go on with.
+  if record.pending + record.delayed > 0 then redis.call('ZADD', K.hungry, now, record.batch) end
   return #positions
 end

@@ -32,7 +32,7 @@ end
 
 local function open_callbacks(record)
   local tickets = {}
-  local good = record.ok == record.total
+  local good = record.ok == record.total and record.cancel == 0
   local fields = redis.call('HMGET', K.record(record.batch), good and 'cb:success' or 'cb:failure', 'cb:complete')
   for at, stored in ipairs(fields) do
     if stored then

@@ -25,6 +25,15 @@ local function give_back(record, holding, ranges)
   return count
 end
 
+-- What a lane holds and says nothing of when it claims again or leaves: its report was lost, and it must not leak.
+local function give_back_rest(record, token)
+  local stored = redis.call('HGET', K.running(record.batch), token)
+  if not stored then return end
+  local holding = cmsgpack.unpack(stored)
+  give_back(record, holding, holding.r)
+  redis.call('HDEL', K.running(record.batch), token)
+end
+
 local function retry_items(record, holding, retries)
   for _, retry in ipairs(retries) do
     local position, delay = retry[1], retry[2]
@@ -56,14 +65,17 @@ local function audit_finish(record, finish, late)
   audit_batch('item.finished', record, header, ARGV[6])
 end
 
--- The positions of a lost lane's report that may still count: no outcome yet, and not claimed again since.
+-- The positions of a lost lane's report that may still count: back in their list, without an outcome, and not claimed
+-- again since. The list is searched from its head, which is where reaping puts them.
 local function acceptable(record, finish)
   local claims, positions = {}, {}
   for _, pair in ipairs(finish.n or {}) do claims[pair[1]] = pair[2] end
   for at = 1, #finish.r, 2 do
     for position = finish.r[at], finish.r[at + 1] - 1 do
       local stored = redis.call('HGET', K.attempts(record.batch), position)
-      if stored and not has_outcome(record.batch, position) and cmsgpack.unpack(stored).n == (claims[position] or 0) then
+      local entry = stored and cmsgpack.unpack(stored)
+      if entry and entry.n == (claims[position] or 0) and not has_outcome(record.batch, position)
+        and redis.call('LPOS', K.back(record.batch, entry.p), position) then
         table.insert(positions, position)
       end
     end
@@ -79,6 +91,7 @@ local function finish_late(record, finish)
   for _, position in ipairs(positions) do
     local entry = read_attempt(record.batch, position, 0)
     record.claimable[entry.p] = record.claimable[entry.p] - 1
+    redis.call('LREM', K.back(record.batch, entry.p), 1, position)
     redis.call('HDEL', K.attempts(record.batch), position)
   end
   record.pending = record.pending - count

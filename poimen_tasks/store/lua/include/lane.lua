@@ -63,6 +63,7 @@ local function lane_step(may_claim)
       return cmsgpack.pack({s = 'late', late = result.late})
     end
   end
+  if mine and (request.t ~= 'stay' or (request.k > 0 and may_claim)) then give_back_rest(record, token) end
   drain_cancelled(record)
   if is_complete(record) then
     reply.tickets = end_batch(record)

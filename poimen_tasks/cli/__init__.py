@@ -1,0 +1,56 @@
+"""The `poimen` command; each command is a module.
+
+Exit codes: 0 it did what it was asked, 1 it did not, 2 it was misused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import poimen_tasks
+from poimen_tasks.cli.cancel import cancel
+from poimen_tasks.cli.doctor import doctor
+from poimen_tasks.cli.output import APP, Failure
+from poimen_tasks.cli.status import status
+from poimen_tasks.cli.up import up
+from poimen_tasks.cli.watch import watch
+from poimen_tasks.cli.worker import worker
+from poimen_tasks.errors import PoimenError
+
+__all__ = ["main"]
+
+
+class _Commands(click.Group):
+    """Every error of ours becomes one line; the commands stand in the order in which a newcomer meets them."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PoimenError as error:
+            raise Failure.of(error) from error
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
+        return list(self.commands)
+
+
+@click.group(
+    cls=_Commands,
+    commands=[up, worker, status, watch, cancel, doctor],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option("-A", "--app", metavar="MODULE[:NAME]", help="For any command: where your Poimen, or its Celery app, is.")
+@click.version_option(poimen_tasks.__version__, prog_name="poimen")
+@click.pass_context
+def main(ctx: click.Context, app: str | None) -> None:
+    """Batches of expensive work on Celery and Redis.
+
+    \b
+    Begin on one machine, with nothing installed but this package:
+      poimen up -A shop                 a private server and a worker
+      poimen status -A shop             in another terminal
+    Then start more workers, on any machine:
+      poimen worker -A shop -c 8
+    """  # noqa: D301 - Click takes \b for "keep these lines as they are"
+    ctx.meta[APP] = app

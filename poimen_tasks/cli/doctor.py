@@ -1,0 +1,89 @@
+"""`poimen doctor`: looks the system over, and repairs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import click
+from kombu.exceptions import KombuError
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
+
+from poimen_tasks.app import Poimen
+from poimen_tasks.cli.cancel import default_actor
+from poimen_tasks.cli.loading import app_options, load
+from poimen_tasks.cli.output import console, json_option, one_line, print_json, with_app
+from poimen_tasks.dispatch.publish import publish_tickets
+from poimen_tasks.errors import PoimenError
+from poimen_tasks.health import Finding, Level, Repairs, examine
+from poimen_tasks.store.wire import Ticket
+
+__all__ = ["doctor"]
+
+_MARKS = {Level.OK: ("ok", "green"), Level.WARNING: ("warning", "yellow"), Level.ERROR: ("error", "red")}
+
+
+@click.command()
+@app_options
+@json_option
+@click.option("--repair", is_flag=True, help="Put right what can be put right in one step; the audit log says what.")
+@click.pass_context
+def doctor(ctx: click.Context, app: str | None, directory: Path | None, as_json: bool, repair: bool) -> None:
+    """Look everything over: the server, workers, batches, leftover keys, and the Celery app's settings.
+
+    It may run at any time, beside the work. Exits 1 when an error stands; warnings alone exit 0.
+    """
+    poimen = load(app, directory)
+    repairs = Repairs(actor=default_actor(), publish=lambda tickets: _publish(poimen, tickets)) if repair else None
+    screen = console()
+    with Status("", console=Console(stderr=True), spinner="line") as spinner:
+        found = list(
+            examine(
+                poimen.store,
+                poimen.celery.conf,
+                repairs=repairs,
+                progress=lambda text: spinner.update(f"looking at {text}"),
+            )
+        )
+    if as_json:
+        print_json({"ok": not any(one.is_failure for one in found), "findings": found})
+    else:
+        for finding in found:
+            _show(screen, finding)
+        screen.print(_summary(found, repair=repair))
+    ctx.exit(1 if any(one.is_failure for one in found) else 0)
+
+
+def _publish(poimen: Poimen, tickets: Sequence[Ticket]) -> None:
+    parts = {batch: poimen.store.reads.parts(batch) for batch in {ticket.batch for ticket in tickets}}
+    try:
+        publish_tickets(poimen.celery, tickets, parts)
+    except (KombuError, OSError, PoimenError) as error:
+        click.echo(
+            f"{len(tickets)} tickets could not be published, a worker does it soon: {one_line(str(error))}", err=True
+        )
+
+
+def _show(screen: Console, finding: Finding) -> None:
+    mark, color = ("repaired", "green") if finding.repaired else _MARKS[finding.level]
+    line = Text(f"{mark:8} ", style=color)
+    line.append(f"{finding.check:11} ", style="bold")
+    line.append(f"{one_line(finding.subject)}: {one_line(finding.message, most=1000)}", style="default")
+    screen.print(line)
+    if finding.advice and not finding.repaired:
+        screen.print(Text(f"{'':21}-> {with_app(one_line(finding.advice))}", style="default"))
+
+
+def _summary(found: Iterable[Finding], *, repair: bool) -> Text:
+    rows = list(found)
+    standing = [one for one in rows if not one.repaired]
+    errors = sum(one.level is Level.ERROR for one in standing)
+    warnings = sum(one.level is Level.WARNING for one in standing)
+    repaired = len(rows) - len(standing)
+    words = [f"{errors} errors", f"{warnings} warnings", *([f"{repaired} repaired"] if repaired else [])]
+    text = Text("\n" + ", ".join(words), style="bold")
+    if not repair and any(one.repairable for one in standing):
+        text.append("; --repair puts some of it right", style="default")
+    return text

@@ -1,0 +1,159 @@
+"""What commands print: tables for people, strict JSON for programs, one line for an error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from poimen_tasks.codec import jsonable
+from poimen_tasks.errors import PoimenError
+
+__all__ = [
+    "APP", "Failure", "console", "duration", "facts", "json_option", "one_line", "print_json", "share", "since", "state_text",
+    "table", "wide", "with_app",
+]  # fmt: skip
+
+#: Where the context keeps the app.
+APP = "poimen_tasks.app"
+_JSON = "poimen_tasks.json"
+_WIDE = 110
+_PIPED = 200
+_COLORS = {
+    "completed": "green", "running": "cyan", "open": "cyan", "paused": "yellow", "stalled": "yellow", "failed": "red",
+    "cancelled": "magenta",
+}  # fmt: skip
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Failure(click.ClickException):
+    """The command could not do what it was asked: one line, exit code 1; with `--json` an object on stdout too."""
+
+    def __init__(self, message: str, *, kind: str = "Failure") -> None:
+        super().__init__(message)
+        self.kind = kind
+        context = click.get_current_context(silent=True)
+        # Asked now: when it is shown, the context is gone.
+        self._json = bool(context and context.meta.get(_JSON))
+
+    @classmethod
+    def of(cls, error: PoimenError) -> Failure:
+        """From an error of ours, with what was noted on it."""
+        notes = getattr(error, "__notes__", ())
+        return cls("; ".join((str(error), *notes)), kind=type(error).__name__)
+
+    def show(self, file: Any = None) -> None:
+        """Print it."""
+        if self._json:
+            print_json({"error": {"type": self.kind, "message": self.message}})
+        click.secho("error: ", fg="red", bold=True, err=True, nl=False)
+        click.echo(one_line(self.message, most=2000), file=file, err=file is None)
+
+
+def _note_json(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
+    ctx.meta[_JSON] = value
+    return value
+
+
+def json_option(command: F) -> F:
+    """The option `as_json`; seen first, so that errors of the others know of it."""
+    return click.option(
+        "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help="Print strict JSON, for programs."
+    )(command)
+
+
+def print_json(value: Any) -> None:
+    """One line of strict JSON, ASCII only so that any terminal and pipe takes it."""
+    click.echo(json.dumps(jsonable(value), allow_nan=False))
+
+
+def console() -> Console:
+    """Where tables go. A pipe has no width: there nothing is cut unless COLUMNS says so."""
+    piped = not sys.stdout.isatty() and not os.environ.get("COLUMNS")
+    return Console(file=sys.stdout, width=_PIPED if piped else None, highlight=False, markup=False, emoji=False)
+
+
+def wide(screen: Console) -> bool:
+    """Whether there is room for the columns that a person can do without."""
+    return screen.width >= _WIDE
+
+
+def table(*columns: str, right: Collection[str] = (), cut: Collection[str] = ()) -> Table:
+    """A table without frames: a line a row, as far as that goes.
+
+    Args:
+        *columns: their names.
+        right: those that hold numbers, or never break.
+        cut: those that are cut where there is no room; the others are folded, so that an id can be copied.
+    """
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in columns:
+        made.add_column(
+            name.upper(),
+            justify="right" if name in right else "left",
+            overflow="ellipsis" if name in cut else "fold",
+            no_wrap=name in right or name in cut,
+        )
+    return made
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and values below each other."""
+    made = Table.grid(padding=(0, 2, 0, 0))
+    made.add_column(style="dim")
+    made.add_column(justify="right")
+    for name, value in rows:
+        made.add_row(name, value)
+    return made
+
+
+def with_app(advice: str) -> str:
+    """Advice with the app of this command in it, ready to be copied."""
+    context = click.get_current_context(silent=True)
+    app = context.meta.get(APP) if context else None
+    return advice.replace("-A APP", f"-A {app}") if app else advice
+
+
+def state_text(state: str) -> Text:
+    """A state in its color."""
+    return Text(state, style=_COLORS.get(state, ""))
+
+
+def one_line(text: str, *, most: int = 300) -> str:
+    """Text that cannot break a line or move a cursor: others wrote it."""
+    clean = "".join(letter if letter.isprintable() else " " for letter in text).strip()
+    return clean if len(clean) <= most else f"{clean[: most - 3]}..."
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as people say them: `0.25 s`, `42 s`, `3 min 5 s`, `2 h 4 min`, `3 d 2 h`."""
+    if seconds is None:
+        return "-"
+    if seconds < 10:
+        return f"{seconds:.3g} s" if seconds else "0 s"
+    whole = round(seconds)
+    for size, unit, part, smaller in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size} {unit}" + (f" {rest} {smaller}" if rest else "")
+    return f"{whole} s"
+
+
+def since(moment: datetime | None, now: datetime) -> str:
+    """How long ago that was."""
+    return "-" if moment is None else duration(max(0.0, float(round((now - moment).total_seconds()))))
+
+
+def share(done: int, total: int) -> str:
+    """Progress as numbers and percent; 100 % only when nothing is missing."""
+    percent = 100 if done >= total else min(99, done * 100 // total)
+    return f"{done:,}/{total:,} {percent:3d}%"

@@ -1,0 +1,147 @@
+"""`poimen up`: a private server and a worker, for as long as the command runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Self
+
+import click
+
+from poimen_tasks.cli.loading import app_options, celery_name, data_dir, load
+from poimen_tasks.cli.output import Failure, json_option, print_json
+from poimen_tasks.cli.worker import worker_command
+from poimen_tasks.settings import load_settings, mask_url
+from poimen_tasks.store import Store
+from poimen_tasks.store.server import EmbeddedServer
+from poimen_tasks.store.tether import tethered
+
+__all__ = ["up"]
+
+_REDIS = "POIMEN_REDIS_URL"
+_POLL = 0.1
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: What the worker is sent for the first, the second and any further request to stop.
+_ESCALATION = (signal.SIGTERM, signal.SIGQUIT, signal.SIGKILL)
+
+
+class _Requests:
+    """Counts requests to stop. A handler that raised could strike while the server is being stopped."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._note) for number in _STOPS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self.count += 1
+
+
+@click.command()
+@app_options
+@json_option
+@click.option(
+    "-c", "--concurrency", type=click.IntRange(min=1), help="Worker processes. Default: as many as processors."
+)
+@click.option("-l", "--loglevel", default="info", show_default=True, help="How much the worker logs.")
+def up(*, app: str | None, directory: Path | None, as_json: bool, concurrency: int | None, loglevel: str) -> None:
+    """Start a private server and a worker, for development; Ctrl-C stops both.
+
+    The server keeps its data in the data directory, and comes back with it. While it runs, other `poimen` commands in
+    the same directory find it by themselves. With POIMEN_REDIS_URL set, that server is used and none is started.
+    Without an app only the server runs.
+    """
+    with _Requests() as requests, _server(directory) as server:
+        options = ["-l", loglevel, *(["-c", str(concurrency)] if concurrency else [])]
+        worker = _start_worker(app, directory, options) if app else None
+        try:
+            _introduce(app, directory, server, worker, as_json=as_json)
+            code = _wait(requests, server, worker)
+        finally:
+            if worker is not None and worker.poll() is None:
+                worker.kill()
+                worker.wait()
+        if not requests.count:
+            raise Failure(f"the worker ended by itself with exit code {code}; its log is above")
+        click.echo("stopped", err=True)
+
+
+@contextlib.contextmanager
+def _server(directory: Path | None) -> Iterator[EmbeddedServer | None]:
+    """The private server, set as the one to use; None when there is another one, which answers."""
+    place = data_dir(directory)
+    if os.environ.get(_REDIS):
+        settings = load_settings()
+        Store(settings, settings.redis_url or "").reads.now()
+        yield None
+        return
+    with EmbeddedServer(place) as server:
+        os.environ[_REDIS] = server.url
+        try:
+            yield server
+        finally:
+            del os.environ[_REDIS]
+
+
+def _start_worker(app: str, directory: Path | None, options: list[str]) -> subprocess.Popen[bytes]:
+    name = celery_name(app, load(app, directory))
+    return subprocess.Popen(
+        tethered(worker_command(name, options, node=f"up-{os.getpid()}")),
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for this command, which stops the worker before the server
+    )
+
+
+def _introduce(
+    app: str | None,
+    directory: Path | None,
+    server: EmbeddedServer | None,
+    worker: subprocess.Popen[bytes] | None,
+    *,
+    as_json: bool,
+) -> None:
+    url = os.environ[_REDIS]
+    data = str(server.directory) if server else None
+    if as_json:
+        pids = {"server_pid": server.pid if server else None, "worker_pid": worker.pid if worker else None}
+        print_json({"url": url, "data_dir": data, "app": app, **pids})
+        return
+    where = "" if directory is None else f" --dir {directory}"
+    click.echo(f"server   {mask_url(url)}" + (f", data in {data}" if data else " (POIMEN_REDIS_URL)"))
+    click.echo(f"worker   app {app}, its log follows" if worker else "worker   none: give the app, as -A shop")
+    click.echo("\nIn another terminal:")
+    if server:
+        click.echo(f"  poimen status -A {app or 'APP'}{where}    finds this server by itself")
+        click.echo(f"  export POIMEN_REDIS_URL={url}    for your own programs")
+    else:
+        click.echo(f"  poimen status -A {app or 'APP'}    with the same POIMEN_REDIS_URL")
+    click.echo("Ctrl-C stops " + ("both." if server and worker else "it.") + "\n")
+
+
+def _wait(requests: _Requests, server: EmbeddedServer | None, worker: subprocess.Popen[bytes] | None) -> int | None:
+    """Until the worker has ended. The first request to stop lets running items finish, the second does not."""
+    heard = 0
+    while worker is None or worker.poll() is None:
+        if server is not None and not server.alive:
+            raise Failure(f"the server ended by itself; its log is {server.log_path}")
+        if requests.count > heard:
+            if worker is None:
+                return None
+            worker.send_signal(_ESCALATION[min(heard, 2)])
+            if heard == 0:
+                click.echo("stopping: running items finish first; Ctrl-C again gives them up", err=True)
+            heard += 1
+        time.sleep(_POLL)
+    return worker.returncode

@@ -1,0 +1,255 @@
+"""The app that the acceptance tests run: settings come from `POIMEN_*` variables, so each test has its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from celery.exceptions import Ignore, Reject
+
+from poimen_tasks import Poimen, RetryPolicy, policy
+
+poimen = Poimen("shop")
+app = poimen.celery
+# Not shared with other apps: the module is imported anew for each test.
+task = partial(poimen.task, shared=False)
+
+
+def note(path: str, text: str) -> None:
+    """Append a line that is never torn: what a body leaves behind for the test to count."""
+    with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123 - append mode, one write
+        file.write(text + "\n")
+
+
+@task
+def noop(value: Any) -> None:
+    """Nothing."""
+
+
+@task
+def add(x: int, y: int) -> int:
+    """A sum."""
+    return x + y
+
+
+@task
+def echo(*args: Any, **kwargs: Any) -> Any:
+    """What it was given."""
+    return [list(args), kwargs]
+
+
+@task
+def nap(seconds: float) -> float:
+    """Sleep."""
+    time.sleep(seconds)
+    return seconds
+
+
+@task
+def marked(path: str, name: str, seconds: float = 0.0) -> str:
+    """Note that it started, sleep, note that it ended."""
+    note(path, f"start {name} {os.getpid()}")
+    time.sleep(seconds)
+    note(path, f"end {name} {os.getpid()}")
+    return name
+
+
+@task
+def total(values: list[int]) -> int:
+    """The sum of a list: a chord's body."""
+    return sum(values)
+
+
+@task
+def told(path: str, what: Any = None, tag: str = "") -> str:
+    """Note what a callback was given."""
+    note(path, f"{tag}{what!r}")
+    return "told"
+
+
+@task
+def tell(what: Any, path: str, tag: str = "") -> str:
+    """Note what a callback was given, first argument first."""
+    note(path, f"{tag}{what!r}")
+    return "told"
+
+
+@task
+def boom(text: str) -> None:
+    """Fail."""
+    raise ValueError(text)
+
+
+@task
+def odd_fails(number: int) -> int:
+    """Fail for odd numbers."""
+    if number % 2:
+        raise ValueError(f"{number} is odd")
+    return number
+
+
+@task
+def fails_unless(path: str) -> str:
+    """Fail until the file exists."""
+    if not Path(path).exists():
+        raise RuntimeError("not yet")
+    return "there"
+
+
+@task(retry=RetryPolicy(max_attempts=3, initial=0.05, maximum=0.2))
+def third_time(path: str) -> int:
+    """Fail twice, then succeed."""
+    note(path, "run")
+    runs = len(Path(path).read_text().splitlines())
+    if runs < 3:
+        raise ConnectionError(f"run {runs}")
+    return runs
+
+
+@task(retry=RetryPolicy(max_attempts=5, initial=0.01, retry_on=(ConnectionError,), never_on=(TimeoutError,)))
+def never_on_timeout(path: str, kind: str) -> None:
+    """Fail with an error that is, or is not, worth another attempt."""
+    note(path, kind)
+    raise {"timeout": TimeoutError, "connection": ConnectionError, "value": ValueError}[kind](kind)
+
+
+@app.task(shared=False, bind=True, max_retries=2)
+def retries_itself(self: Any, path: str, number: int) -> int:
+    """Retry with another argument until it is large enough, or Celery's own limit is reached."""
+    note(path, f"{number} {self.request.retries}")
+    if number < 2:
+        raise self.retry(args=(path, number + 1), countdown=0.05)
+    return number
+
+
+@app.task(shared=False, bind=True, max_retries=1)
+def retries_too_often(self: Any) -> None:
+    """Exceed max_retries."""
+    raise self.retry(countdown=0.01, exc=KeyError("gone"))
+
+
+@app.task(shared=False, bind=True)
+def retries_quietly(self: Any, path: str) -> str:
+    """Retry without throwing: the body goes on, but it is a retry all the same."""
+    note(path, "run")
+    if self.request.retries == 0:
+        self.retry(countdown=0.01, throw=False)
+    return "second"
+
+
+@app.task(shared=False, autoretry_for=(OSError,), retry_backoff=False, default_retry_delay=0.02, max_retries=3)
+def autoretried(path: str) -> int:
+    """Celery's autoretry."""
+    note(path, "run")
+    runs = len(Path(path).read_text().splitlines())
+    if runs < 2:
+        raise OSError("disk")
+    return runs
+
+
+@task
+def ignored() -> None:
+    """Not wanted after all."""
+    raise Ignore
+
+
+@task
+def rejected(requeue: bool) -> None:
+    """Reject."""
+    raise Reject("no", requeue=requeue)
+
+
+@task
+def exits(code: int) -> None:
+    """Leave the interpreter."""
+    sys.exit(code)
+
+
+@task
+def unserialisable() -> Any:
+    """A result that does not travel."""
+    return {"rows": [1, {2, 3}]}
+
+
+@task
+def dies(path: str) -> None:
+    """Kill its own process, always: a poison pill."""
+    note(path, str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task
+def dies_once(path: str) -> str:
+    """Kill its own process the first time."""
+    first = not Path(path).exists()
+    note(path, str(os.getpid()))
+    if first:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "alive"
+
+
+@app.task(shared=False, soft_time_limit=0.3)
+def soft_limited(seconds: float) -> str:
+    """Run into the soft limit."""
+    time.sleep(seconds)
+    return "done"
+
+
+@app.task(shared=False, time_limit=0.4)
+def hard_limited(seconds: float) -> str:
+    """Run into the hard limit, and swallow the first exception."""
+    try:
+        time.sleep(seconds)
+    except Exception:  # noqa: BLE001 - what a careless body does
+        return "swallowed"
+    return "done"
+
+
+@task
+def until_cancelled(path: str) -> str:
+    """Run until somebody cancels."""
+    note(path, "start")
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        poimen.checkpoint()
+        time.sleep(0.02)
+    return "never"
+
+
+@task
+def waits_inside() -> str:
+    """Dispatch from inside an item and wait for it, which is refused."""
+    batch = poimen.dispatch(poimen.map(noop, [1]))
+    try:
+        batch.wait(timeout=1)
+    except RuntimeError as error:
+        return type(error).__name__
+    return "waited"
+
+
+@task
+def dispatches_inside(path: str) -> str:
+    """Dispatch from inside an item, fail once: the second run dispatches the same batch."""
+    batch = poimen.dispatch(poimen.map(noop, range(3)))
+    note(path, batch.id)
+    return batch.id
+
+
+@policy(prefetch=1)
+@app.task(shared=False)
+def one_by_one(value: int) -> int:
+    """Claimed one at a time."""
+    return value
+
+
+@task
+def slow_sometimes(number: int) -> int:
+    """Short, but the tenth item takes its time."""
+    if number == 30:
+        time.sleep(1.0)
+    return number

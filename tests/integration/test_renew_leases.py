@@ -1,0 +1,50 @@
+"""`renew_leases`: a worker's parent speaks for its lanes."""
+
+from __future__ import annotations
+
+from tests.integration import lanes
+from tests.integration.lanes import begin, open_batch
+
+
+def _key(lane):
+    return lane.ticket[:3]
+
+
+def test_renews(store):
+    """A live lane's lease ends later, by the server's clock (protocol 4, protocol 5)."""
+    lane = begin(store, open_batch(store)[0], lease=1.0)
+    assert store.scripts.renew_leases([_key(lane)], lease=500.0) == ["ok"]
+    ((*_, until),) = store.reads.leases()
+    assert until > store.reads.now() + 400
+
+
+def test_answers_beside_the_request(store):
+    """Each lane gets its own answer: running, cancelled, to be killed, gone (protocol 5)."""
+    held = [begin(store, open_batch(store, batch, 5)[0]) for batch in "abcd"]
+    store.scripts.cancel_batch("b", reason="", actor="me", terminate=False)
+    store.scripts.cancel_batch("c", reason="", actor="me", terminate=True)
+    lanes.reap(store, held[3])
+    keys = [*map(_key, held), ("nobody", 0, 1), ("a", 0, 99)]
+    assert store.scripts.renew_leases(keys, lease=5.0) == ["ok", "cancel", "kill", "gone", "gone", "gone"]
+
+
+def test_no_lease_for_a_ticket(store):
+    """A slot that only has a ticket has no lease to renew, and none is made."""
+    (ticket,) = open_batch(store)
+    assert store.scripts.renew_leases([ticket[:3]], lease=5.0) == ["gone"]
+    assert store.reads.leases() == []
+
+
+def test_renewing_is_not_audited(store):
+    """A renewal is no change of state: the audit stream stays as it is (invariant I5)."""
+    lane = begin(store, open_batch(store)[0])
+    before = lanes.audit(store)
+    for _ in range(2):
+        store.scripts.renew_leases([_key(lane)], lease=5.0)
+    assert lanes.audit(store) == before
+
+
+def test_other_layout(store):
+    """Data of another layout is refused (protocol 4)."""
+    lane = begin(store, open_batch(store)[0])
+    lanes.assert_layout(store, lambda: store.scripts.renew_leases([_key(lane)], lease=5.0))
