@@ -143,7 +143,8 @@ class Outcome(tuple[Any, ...], Generic[R]):
         }
 
     def __repr__(self) -> str:
-        return f"Outcome({self[0]!r}, {self[1]}, {self[3] if self[3] else self[2]!r})"
+        said = repr(self[2]) if self[3] is None else str(self[3])
+        return f"Outcome({self[0]!r}, {self[1]}, {said})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

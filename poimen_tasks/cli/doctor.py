@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 from kombu.exceptions import KombuError
 from rich.console import Console
 from rich.status import Status
+from rich.table import Table
 from rich.text import Text
 
 from poimen_tasks.app import Poimen
@@ -39,19 +41,17 @@ def doctor(ctx: click.Context, app: str | None, directory: Path | None, as_json:
     repairs = Repairs(actor=default_actor(), publish=lambda tickets: _publish(poimen, tickets)) if repair else None
     screen = console()
     with Status("", console=Console(stderr=True), spinner="line") as spinner:
-        found = list(
-            examine(
-                poimen.store,
-                poimen.celery.conf,
-                repairs=repairs,
-                progress=lambda text: spinner.update(f"looking at {text}"),
-            )
+        findings = examine(
+            poimen.store,
+            poimen.celery.conf,
+            repairs=repairs,
+            progress=lambda text: spinner.update(f"looking at {text}"),
         )
+        found = [replace(finding, advice=with_app(finding.advice)) for finding in findings]
     if as_json:
         print_json({"ok": not any(one.is_failure for one in found), "findings": found})
     else:
-        for finding in found:
-            _show(screen, finding)
+        screen.print(_rows(found))
         screen.print(_summary(found, repair=repair))
     ctx.exit(1 if any(one.is_failure for one in found) else 0)
 
@@ -66,24 +66,27 @@ def _publish(poimen: Poimen, tickets: Sequence[Ticket]) -> None:
         )
 
 
-def _show(screen: Console, finding: Finding) -> None:
-    mark, color = ("repaired", "green") if finding.repaired else _MARKS[finding.level]
-    line = Text(f"{mark:8} ", style=color)
-    line.append(f"{finding.check:11} ", style="bold")
-    line.append(f"{one_line(finding.subject)}: {one_line(finding.message, most=1000)}", style="default")
-    screen.print(line)
-    if finding.advice and not finding.repaired:
-        screen.print(Text(f"{'':21}-> {with_app(one_line(finding.advice))}", style="default"))
+def _rows(found: Iterable[Finding]) -> Table:
+    made = Table.grid(padding=(0, 2, 0, 0))
+    for finding in found:
+        mark, color = ("repaired", "green") if finding.repaired else _MARKS[finding.level]
+        text = Text(f"{one_line(finding.subject)}: {one_line(finding.message, most=1000)}")
+        if finding.advice and not finding.repaired:
+            text.append(f"\n{one_line(finding.advice)}", style="italic")
+        made.add_row(Text(mark, style=color), Text(finding.check, style="bold"), text)
+    return made
 
 
-def _summary(found: Iterable[Finding], *, repair: bool) -> Text:
-    rows = list(found)
-    standing = [one for one in rows if not one.repaired]
-    errors = sum(one.level is Level.ERROR for one in standing)
-    warnings = sum(one.level is Level.WARNING for one in standing)
-    repaired = len(rows) - len(standing)
-    words = [f"{errors} errors", f"{warnings} warnings", *([f"{repaired} repaired"] if repaired else [])]
+def _summary(found: Sequence[Finding], *, repair: bool) -> Text:
+    standing = [one for one in found if not one.repaired]
+    words = [_many(sum(one.level is level for one in standing), level) for level in (Level.ERROR, Level.WARNING)]
+    if len(standing) < len(found):
+        words.append(f"{len(found) - len(standing)} repaired")
     text = Text("\n" + ", ".join(words), style="bold")
     if not repair and any(one.repairable for one in standing):
         text.append("; --repair puts some of it right", style="default")
     return text
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"

@@ -150,11 +150,11 @@ def _import(name: str) -> ModuleType:
         if name.endswith(".py"):
             hint = f"give the module's name, as -A {name[:-3]}"
         raise Failure(f"no module named {name!r} in {Path.cwd()} or on the path; {hint}") from error
-    except Exception as error:  # the module is the user's: anything may happen in it
+    except (Exception, SystemExit) as error:  # the module is the user's: anything may happen in it
         raise _import_failed(name, error) from error
 
 
-def _import_failed(name: str, error: Exception) -> Failure:
+def _import_failed(name: str, error: BaseException) -> Failure:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if len(frames) > 1 else ""
     return Failure(f"importing {name!r} raised {type(error).__name__}: {one_line(str(error))}{place}")

@@ -41,9 +41,9 @@ def show_batch(batch: Batch, *, as_json: bool) -> None:
         return
     screen = console()
     limit = "the whole fleet" if found.concurrency is None else found.concurrency
-    screen.print(Text.assemble("batch ", (found.batch_id, "bold"), " is ", state_text(found.state)))
-    screen.print(f"workflow {found.workflow}, stage {found.stage}, limit {limit}")
-    both = Table.grid(padding=(1, 6, 0, 0))
+    screen.print(Text.assemble("batch ", (found.batch_id, "bold"), ": ", state_text(found.state)))
+    screen.print(f"workflow {found.workflow}, stage {found.stage}, limit {limit}\n")
+    both = Table.grid(padding=(0, 6, 0, 0))
     both.add_row(facts(_numbers(found)), facts(_moments(found, stats)))
     screen.print(both)
     for line in advice_on(found):

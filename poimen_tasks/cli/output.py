@@ -18,8 +18,8 @@ from poimen_tasks.codec import jsonable
 from poimen_tasks.errors import PoimenError
 
 __all__ = [
-    "APP", "Failure", "console", "duration", "facts", "json_option", "one_line", "print_json", "share", "since", "state_text",
-    "table", "wide", "with_app",
+    "APP", "Failure", "console", "duration", "facts", "json_option", "one_line", "print_json", "share", "since",
+    "state_text", "table", "wide", "with_app",
 ]  # fmt: skip
 
 #: Where the context keeps the app.
@@ -149,8 +149,14 @@ def duration(seconds: float | None) -> str:
 
 
 def since(moment: datetime | None, now: datetime) -> str:
-    """How long ago that was."""
-    return "-" if moment is None else duration(max(0.0, float(round((now - moment).total_seconds()))))
+    """How long ago that was, in one unit."""
+    if moment is None:
+        return "-"
+    seconds = max(0, round((now - moment).total_seconds()))
+    for from_, size, unit in ((172_800, 86_400, "d"), (7_200, 3_600, "h"), (120, 60, "min")):
+        if seconds >= from_:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
 
 
 def share(done: int, total: int) -> str:

@@ -91,9 +91,8 @@ def _overview(screen: Console, found: list[BatchStatus], workers: list[WorkerInf
     else:
         screen.print("no batches")
     screen.print()
-    screen.print(
-        _worker_table(workers, now) if workers else with_app("no workers: start one with `poimen worker -A APP`")
-    )
+    nobody = with_app("no workers: start one with `poimen worker -A APP`")
+    screen.print(_worker_table(workers, now) if workers else nobody)
     for line in dict.fromkeys(line for one in found for line in advice_on(one)):
         screen.print(Text(f"\n{line}", style="yellow"))
 

@@ -65,7 +65,7 @@ def up(*, app: str | None, directory: Path | None, as_json: bool, concurrency: i
     """
     with _Requests() as requests, _server(directory) as server:
         options = ["-l", loglevel, *(["-c", str(concurrency)] if concurrency else [])]
-        worker = _start_worker(app, directory, options) if app else None
+        worker = _start_worker(app, directory, server, options) if app else None
         try:
             _introduce(app, directory, server, worker, as_json=as_json)
             code = _wait(requests, server, worker)
@@ -95,10 +95,17 @@ def _server(directory: Path | None) -> Iterator[EmbeddedServer | None]:
             del os.environ[_REDIS]
 
 
-def _start_worker(app: str, directory: Path | None, options: list[str]) -> subprocess.Popen[bytes]:
-    name = celery_name(app, load(app, directory))
+def _start_worker(
+    app: str, directory: Path | None, server: EmbeddedServer | None, options: list[str]
+) -> subprocess.Popen[bytes]:
+    poimen = load(app, directory)
+    if server is not None and poimen.redis_url != server.url:
+        raise Failure(
+            f"the app in {app!r} names its own Redis ({mask_url(poimen.redis_url)}), so a private server is of no use: "
+            f"start a worker with `poimen worker -A {app}`"
+        )
     return subprocess.Popen(
-        tethered(worker_command(name, options, node=f"up-{os.getpid()}")),
+        tethered(worker_command(celery_name(app, poimen), options, node=f"up-{os.getpid()}")),
         stdin=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for this command, which stops the worker before the server
     )

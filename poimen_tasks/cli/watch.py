@@ -53,9 +53,8 @@ def watch(
         else:
             _follow(watched, timeout)
     except KeyboardInterrupt:
-        click.echo(
-            with_app(f"\ndetached: batch {batch} goes on; `poimen watch -A APP {batch}` follows it again"), err=True
-        )
+        again = with_app(f"`poimen watch -A APP {batch}` follows it again")
+        click.echo(f"\ndetached: batch {batch} goes on; {again}", err=True)
         ctx.exit(_DETACHED)
     ctx.exit(0 if watched.status().state is BatchState.COMPLETED else 1)
 
@@ -133,6 +132,5 @@ def _failures(screen: Console, batch: Batch, found: BatchStatus) -> None:
     for outcome in islice(failed, min(_SHOWN, found.failed)):
         screen.print(Text(f"  item {one_line(outcome.item_id)}: {one_line(str(outcome.error))}"))
     if found.failed > _SHOWN:
-        screen.print(
-            with_app(f"  and {found.failed - _SHOWN:,} more: `poimen watch -A APP {batch.id} --json` has them all")
-        )
+        rest = with_app(f"`poimen watch -A APP {batch.id} --json` has them all")
+        screen.print(f"  and {found.failed - _SHOWN:,} more: {rest}")

@@ -45,8 +45,8 @@ def check_batches(
             found += _check_batch(store, batch, served, repairs)
         except BatchNotFound:
             continue  # it went away while we looked
-    if not found:
-        found.append(Finding(Level.OK, "batches", f"{count} open", "counters, slots and lists of each agree"))
+    if all(one.level is not Level.ERROR for one in found):
+        found.insert(0, Finding(Level.OK, "batches", f"{count} open", "counters, slots and lists of each agree"))
     return count, found
 
 
@@ -77,7 +77,7 @@ def _slots(store: Store, batch: str, repairs: Repairs | None) -> Iterator[Findin
 
 
 def _count(number: int, what: str) -> list[str]:
-    return [f"{number} {what}"] if number else []
+    return [f"{what}: {number}"] if number else []
 
 
 def _counters(store: Store, status: BatchStatus, repairs: Repairs | None) -> Iterator[Finding]:
@@ -95,9 +95,9 @@ def _counters(store: Store, status: BatchStatus, repairs: Repairs | None) -> Ite
             "part of the stored data was lost: cancel the batch, and dispatch what has no result as a new one",
         )  # fmt: skip
         return
-    words = [
-        f"{counted[name]} {name} are counted, {found[name]} are there" for name in found if counted[name] != found[name]
-    ]
+    off = [name for name, number in found.items() if counted[name] != number]
+    words = [f"{name}: counted are {counted[name]}, there are {found[name]}" for name in off]
+    words = words or ["the counts of what lanes may claim differ from the lists"]
     yield Finding(
         Level.ERROR,
         "counters",

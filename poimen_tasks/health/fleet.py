@@ -55,7 +55,7 @@ def check_slots(store: Store, repairs: Repairs | None) -> Finding:
         return Finding(Level.WARNING, "slots", "fleet", text, "look again when less is running")
     if reply[b"good"]:
         return Finding(Level.OK, "slots", "fleet", "leases, tickets and counters agree with the slots")
-    words = [f"{len(reply[key])} {what}" for key, what in _ORPHANS if reply[key]] + drift_in_words(reply[b"drift"])
+    words = [f"{what}: {len(reply[key])}" for key, what in _ORPHANS if reply[key]] + drift_in_words(reply[b"drift"])
     level = Level.ERROR if reply[b"drift"] else Level.WARNING
     return Finding(
         level, "slots", "fleet", "; ".join(words), REPAIR, repairable=True, repaired=bool(reply[b"repaired"])
@@ -68,7 +68,7 @@ _ORPHANS = ((b"leases", "leases of lanes that are gone"), (b"tickets", "tickets 
 def drift_in_words(rows: Sequence[Sequence[Any]]) -> list[str]:
     """Rows of queue, counted tickets, found, counted lanes, found."""
     return [
-        f"queue {row[0].decode()}: {row[1]} tickets and {row[3]} lanes are counted, {row[2]} and {row[4]} are there"
+        f"queue {row[0].decode()}: counted are tickets {row[1]} and lanes {row[3]}, there are {row[2]} and {row[4]}"
         for row in rows
     ]
 

@@ -16,6 +16,7 @@ __all__ = ["check_server", "no_server"]
 
 _LEAST = (7, 0)
 _FULL = 0.9
+_SUBJECT = "server"
 
 
 def no_server(error: PoimenError) -> Finding:
@@ -25,14 +26,13 @@ def no_server(error: PoimenError) -> Finding:
 
 def check_server(facts: ServerFacts, url: str) -> Iterator[Finding]:
     """Version, role, eviction, persistence, memory, access and layout of the server at `url`."""
-    subject = mask_url(url)
-    yield _version(facts, subject)
-    yield from _role(facts, subject)
-    yield _eviction(facts, subject)
-    yield from _persistence(facts, subject)
-    yield from _memory(facts, subject)
+    yield _version(facts, mask_url(url))
+    yield from _role(facts)
+    yield _eviction(facts)
+    yield from _persistence(facts)
+    yield from _memory(facts)
     yield _access(facts, url)
-    yield _layout(facts, subject)
+    yield _layout(facts)
 
 
 def _version(facts: ServerFacts, subject: str) -> Finding:
@@ -48,46 +48,46 @@ def _version(facts: ServerFacts, subject: str) -> Finding:
     return Finding(Level.OK, "server", subject, f"{shown} answers")
 
 
-def _role(facts: ServerFacts, subject: str) -> Iterator[Finding]:
+def _role(facts: ServerFacts) -> Iterator[Finding]:
     if facts.info.get("role") == "slave":
         master = f"{facts.info.get('master_host')}:{facts.info.get('master_port')}"
         yield Finding(
-            Level.ERROR, "server", subject, f"it is a replica of {master} and takes no writes",
+            Level.ERROR, "server", _SUBJECT, f"it is a replica of {master} and takes no writes",
             "point POIMEN_REDIS_URL at the primary; if nobody made it a replica, the server was open to others",
         )  # fmt: skip
 
 
-def _eviction(facts: ServerFacts, subject: str) -> Finding:
+def _eviction(facts: ServerFacts) -> Finding:
     policy = str(facts.info.get("maxmemory_policy", "unknown"))
     if policy == "noeviction":
-        return Finding(Level.OK, "eviction", subject, "maxmemory-policy is noeviction")
+        return Finding(Level.OK, "eviction", _SUBJECT, "maxmemory-policy is noeviction")
     return Finding(
-        Level.ERROR, "eviction", subject,
+        Level.ERROR, "eviction", _SUBJECT,
         f"maxmemory-policy is {policy}: when memory is short the server deletes queues and batches without a word",
         "set it to noeviction: `redis-cli config set maxmemory-policy noeviction`, and in the server's configuration",
     )  # fmt: skip
 
 
-def _persistence(facts: ServerFacts, subject: str) -> Iterator[Finding]:
+def _persistence(facts: ServerFacts) -> Iterator[Finding]:
     if not facts.info.get("aof_enabled"):
         yield Finding(
-            Level.WARNING, "persistence", subject, "the append-only file is off: a restart loses what was not saved",
+            Level.WARNING, "persistence", _SUBJECT, "the append-only file is off: a restart loses what was not saved",
             "`redis-cli config set appendonly yes`, and in the server's configuration",
         )  # fmt: skip
     elif facts.info.get("aof_last_write_status", "ok") != "ok":
         yield Finding(
-            Level.ERROR, "persistence", subject, "the last write to the append-only file failed",
+            Level.ERROR, "persistence", _SUBJECT, "the last write to the append-only file failed",
             "look at the server's log and the space on its disk",
         )  # fmt: skip
     else:
-        yield Finding(Level.OK, "persistence", subject, "the append-only file is on")
+        yield Finding(Level.OK, "persistence", _SUBJECT, "the append-only file is on")
 
 
-def _memory(facts: ServerFacts, subject: str) -> Iterator[Finding]:
+def _memory(facts: ServerFacts) -> Iterator[Finding]:
     most, used = int(facts.info.get("maxmemory", 0)), int(facts.info.get("used_memory", 0))
     if most and used > most * _FULL:
         yield Finding(
-            Level.WARNING, "memory", subject, f"{used / most:.0%} of maxmemory is in use; full, it takes no work",
+            Level.WARNING, "memory", _SUBJECT, f"{used / most:.0%} of maxmemory is in use; full, it takes no work",
             "raise maxmemory, or lower POIMEN_RETENTION so that finished batches leave earlier",
         )  # fmt: skip
 
@@ -97,16 +97,16 @@ def _access(facts: ServerFacts, url: str) -> Finding:
     secret = parts.password or "password" in parse_qs(parts.query)
     anybody = facts.open if facts.open is not None else not secret
     if parts.scheme == "unix":
-        return Finding(Level.OK, "access", mask_url(url), "it is reached by a Unix socket")
+        return Finding(Level.OK, "access", _SUBJECT, "it is reached by a Unix socket")
     if not anybody:
-        return Finding(Level.OK, "access", mask_url(url), "it asks for a password")
+        return Finding(Level.OK, "access", _SUBJECT, "it asks for a password")
     if not _is_loopback(parts.hostname or "localhost") or _listens_outside(facts.config):
         return Finding(
-            Level.ERROR, "access", mask_url(url),
+            Level.ERROR, "access", _SUBJECT,
             "other machines reach it without a password: whoever does can read, change and delete everything",
             "set `requirepass` (or an ACL) and put the password into POIMEN_REDIS_URL, or bind the server to 127.0.0.1",
         )  # fmt: skip
-    return Finding(Level.OK, "access", mask_url(url), "it asks for no password, and only this machine reaches it")
+    return Finding(Level.OK, "access", _SUBJECT, "it asks for no password, and only this machine reaches it")
 
 
 def _is_loopback(host: str) -> bool:
@@ -124,12 +124,12 @@ def _listens_outside(config: dict[str, str]) -> bool:
     return not addresses or not all(_is_loopback(address) for address in addresses)
 
 
-def _layout(facts: ServerFacts, subject: str) -> Finding:
+def _layout(facts: ServerFacts) -> Finding:
     if facts.layout is None:
-        return Finding(Level.OK, "layout", subject, "nothing is stored yet")
+        return Finding(Level.OK, "layout", _SUBJECT, "nothing is stored yet")
     if facts.layout == str(LAYOUT):
-        return Finding(Level.OK, "layout", subject, f"the stored data has layout {LAYOUT}")
+        return Finding(Level.OK, "layout", _SUBJECT, f"the stored data has layout {LAYOUT}")
     return Finding(
-        Level.ERROR, "layout", subject, f"the stored data has layout {facts.layout}, this version reads {LAYOUT}",
+        Level.ERROR, "layout", _SUBJECT, f"the stored data has layout {facts.layout}, this version reads {LAYOUT}",
         "use the version of Poimen that wrote it, or another POIMEN_NAMESPACE; upgrade workers before producers",
     )  # fmt: skip

@@ -13,7 +13,16 @@ from typing import Any, NoReturn, TypeVar
 import msgpack
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, ConnectionError, NoScriptError, ResponseError, TimeoutError
+from redis.exceptions import (
+    AuthenticationError,
+    ConnectionError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+    TimeoutError,
+)
 from redis.retry import Retry
 
 from poimen_tasks.errors import (
@@ -87,8 +96,10 @@ class Client:
         while True:
             try:
                 return call(self.redis)
+            except AuthenticationError as error:
+                self._refused(error)
             except (ConnectionError, TimeoutError) as error:
-                if isinstance(error, AuthenticationError) or time.monotonic() + pause > deadline:
+                if time.monotonic() + pause > deadline:
                     self._unavailable(error)
             except ResponseError as error:
                 self._refused(error)
@@ -126,13 +137,15 @@ class Client:
             "start it, or set POIMEN_REDIS_URL to one that runs"
         ) from error
 
-    def _refused(self, error: ResponseError) -> NoReturn:
+    def _refused(self, error: AuthenticationError | ResponseError) -> NoReturn:
         text = str(error)
         if text.startswith("POIMEN_"):
             code, _, detail = text.partition(" ")
             raise _translate(code.removeprefix("POIMEN_"), detail) from None
-        if "OOM" in text[:60] or "out of memory" in text:
+        if isinstance(error, OutOfMemoryError) or text.startswith("OOM"):
             raise StoreRefused(f"Redis at {mask_url(self.url)} is out of memory and takes no new work: {text[:200]}") from error
-        if text.startswith(("READONLY", "MISCONF", "NOPERM", "NOAUTH", "WRONGPASS", "LOADING", "BUSY")):
+        # The client library cuts the code off the errors that it has a class for.
+        known = isinstance(error, AuthenticationError | NoPermissionError | ReadOnlyError)
+        if known or text.startswith(("READONLY", "MISCONF", "NOPERM", "NOAUTH", "WRONGPASS", "LOADING", "BUSY")):
             raise StoreRefused(f"Redis at {mask_url(self.url)} refuses the command: {text[:200]}") from error
         raise error

@@ -96,7 +96,9 @@ class Reads:
     ) -> list[Entry]:
         """Entries of the outcome stream behind ordinal `after`; waits up to `block` seconds for the first (None: not at all)."""
         key = self.keys.build("outcomes", batch)
-        wait = None if block is None else max(1, round(block * 1000))
+        # A wait longer than the socket's patience would look like a server that does not answer.
+        longest = self.client.settings.socket_timeout / 2
+        wait = None if block is None else max(1, round(min(block, longest) * 1000))
         reply = self.client.read(lambda redis: redis.xread({key: f"{after}-0"}, count=count, block=wait), patience=patience)
         if not reply:
             return []
@@ -141,10 +143,15 @@ class Reads:
             raise BatchNotFound(f"batch {batch!r} is not known: it was never dispatched, or its retention is over")
         if named and int(named):
             found = self.client.read(lambda redis: redis.hget(self.keys.build("ids", batch), item_id))
-            return None if found is None else int(found)  # type: ignore[arg-type]
-        if item_id.isascii() and item_id.isdigit() and str(int(item_id)) == item_id and int(item_id) < int(total or 0):
-            return int(item_id)
-        return None
+            if found is not None:
+                return int(found)  # type: ignore[arg-type]
+        if not (item_id.isascii() and item_id.isdigit() and str(int(item_id)) == item_id and int(item_id) < int(total or 0)):
+            return None
+        return int(item_id) if not int(named or 0) or self._is_unnamed(batch, int(item_id)) else None
+
+    def _is_unnamed(self, batch: str, position: int) -> bool:
+        """True when the item's slice came before the first custom id: only from there on the store knows ids."""
+        return not self.client.read(lambda redis: redis.hexists(self.keys.build("names", batch), str(position // CHUNK)))
 
     def chunks(self, batch: str, numbers: Sequence[int]) -> dict[int, ChunkView]:
         """Chunks by number."""

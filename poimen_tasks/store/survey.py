@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import ResponseError
 
 from poimen_tasks.store.client import Client
+from poimen_tasks.store.keys import TABLE
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -19,8 +20,17 @@ __all__ = ["Leftover", "ServerFacts", "Survey"]
 _SECTIONS = ("server", "memory", "persistence", "replication")
 _SLICE = 500
 _SCAN = 1000
-#: What follows the batch's id in its keys; see `keys.TABLE`.
-_TAIL = re.compile(r":(?:items|big|ids|names|running|delayed|attempts|slots|outcomes|index|[fk]:(\d+))\Z")
+_RECORD = TABLE["record"].form
+#: What follows the batch's id in its other keys, as a pattern; its groups are numbers of partitions.
+_TAIL = re.compile(
+    "(?:"
+    + "|".join(
+        re.escape(key.form.removeprefix(_RECORD)).replace(r"\{part\}", r"(\d+)")
+        for key in TABLE.values()
+        if key.form.startswith(f"{_RECORD}:")
+    )
+    + r")\Z"
+)
 _KINDS = ("success", "failure", "complete")
 
 
@@ -123,7 +133,11 @@ class Survey:
     def _without_record(self, keys: list[str]) -> Iterator[tuple[str, int | None]]:
         start = len(self._keys.root) + len("b:")
         tails = [(key, _TAIL.search(key)) for key in keys]
-        owned = [(key, key[start : tail.start()], tail[1]) for key, tail in tails if tail]
+        owned = [
+            (key, key[start : tail.start()], tail[tail.lastindex] if tail.lastindex else None)
+            for key, tail in tails
+            if tail
+        ]
         if not owned:
             return
         answers = self._client.read(

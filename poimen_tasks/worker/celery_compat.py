@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from celery import states
 from celery.app import trace
 from celery.utils.serialization import UnpickleableExceptionWrapper
-from celery.utils.threads import _FastLocalStack
 from kombu.exceptions import EncodeError, KombuError
 
 from poimen_tasks.errors import SerializationError, UnsupportedWork
@@ -216,9 +215,6 @@ def _open_seams(task: Task[Any, Any]) -> None:
     if isinstance(task.backend, LaneBackend):
         return
     task.backend = LaneBackend(task.backend)
-    if task.request_stack.top is None:
-        # Celery's own quick variant of the same stack, which it uses when asked to by the environment.
-        task.request_stack = _FastLocalStack()
     _keep_retries(task)
     for name in ("replace", "add_to_chord"):
         _refuse(task, name)

@@ -47,6 +47,16 @@ class KnownLane:
         return self.batch, self.slot, self.generation
 
 
+def _has_died(pid: int) -> bool:
+    """True when a child of this process has ended, whether or not somebody collected it; looks without collecting."""
+    if pid in (0, os.getpid()) or not hasattr(os, "waitid"):
+        return False
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
 class Keeper:
     """Runs until `stop()`; everything it does may be done twice, by any number of keepers."""
 
@@ -101,6 +111,7 @@ class Keeper:
             try:
                 self._settle_lost(timeout=min(0.05, settings.tick))
                 self._shared.reserved = self._reserved()
+                self._look_for_the_dead()
                 if monotonic() >= next_tick:
                     next_tick = monotonic() + settings.tick
                     self._beat(leave=False)
@@ -141,6 +152,13 @@ class Keeper:
         )
         if chores[b"leader"]:
             self._lead(chores)
+
+    def _look_for_the_dead(self) -> None:
+        """A child that is gone is settled at once; the worker itself notices only after some seconds."""
+        for lane in list(self._lanes.values()):
+            if _has_died(lane.pid):
+                self._lanes.pop(lane.key, None)
+                self.lane_lost(lane.key, "lost", f"process {lane.pid} died")
 
     def _renew(self) -> None:
         keys = list(self._lanes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,7 @@ def test_results_come_back_by_item_id(shop: ModuleType) -> None:
     assert list(report.results) == [str(i) for i in range(40)]
 
 
-def test_outcomes_stream_and_resume_elsewhere(shop: ModuleType, worker_env: dict[str, str]) -> None:
+def test_outcomes_stream_and_resume_elsewhere(shop: ModuleType, module_env: dict[str, str]) -> None:
     """Outcomes come as they finish; another process goes on behind a cursor and misses nothing (promise D1)."""
     batch = shop.poimen.dispatch(shop.poimen.map(shop.noop, range(3000)))
     seen = []
@@ -42,10 +43,10 @@ def test_outcomes_stream_and_resume_elsewhere(shop: ModuleType, worker_env: dict
         "import json, sys; from tests.acceptance.shop import poimen\n"
         f"print(json.dumps([o.item_id for o in poimen.batch({batch.id!r}).outcomes(after={outcome.cursor}, timeout=20)]))"
     )
-    import os
+
 
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **worker_env}, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **module_env}, capture_output=True, text=True, check=True, timeout=60
     )
     rest = json.loads(done.stdout)
     assert sorted(map(int, [*seen, *rest])) == list(range(3000))
@@ -237,11 +238,6 @@ def test_large_calls_and_results_travel(shop: ModuleType) -> None:
     report = shop.poimen.dispatch(shop.poimen.map(shop.echo, blobs)).wait(timeout=30)
     assert [result[0][0] for result in report.results.values()] == blobs
 
-
-def test_the_wait_of_a_task_for_its_own_batch_is_refused(shop: ModuleType) -> None:
-    """Waiting inside a task for a batch that is not over is an error, because it would hold the slot that it may need."""
-    batch = shop.poimen.dispatch([shop.waits_inside.s()], concurrency=1)
-    assert batch.wait(timeout=20).results["0"] in ("WouldDeadlock", "waited")
 
 
 def test_a_slow_item_among_fast_ones_holds_nobody_up(shop: ModuleType) -> None:

@@ -447,8 +447,8 @@ def test_key_order_does_not_matter(value: dict[str, Any], random: Any) -> None:
 
 def test_look_alikes_differ() -> None:
     """Values that Python calls equal or that print alike have hashes of their own (parity C2, fault G06)."""
-    alike = [1, 1.0, True, "1", b"1", Decimal(1), Decimal("1.0"), [1], {"1": 1}, "True", None, "None", 0, 0.0, -0.0, False,
-             "", b"", [], {}, [[]], Decimal(0), timedelta(0), [1, 23], [12, 3], ["a", "b"], ["ab"], ["a", ["b"]],
+    alike = [1, 1.0, True, "1", b"1", Decimal(1), Decimal("1.0"), [1], {"1": 1}, "True", None, "None", 0, 0.0, -0.0,
+             False, "", b"", [], {}, [[]], Decimal(0), timedelta(0), [1, 23], [12, 3], ["a", "b"], ["ab"], ["a", ["b"]],
              [["a"], "b"], {"a": "b=1"}, {"a=b": "1"}, date(2025, 1, 1), "2025-01-01",
              datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))),
              UUID(int=1), UUID(int=1).bytes, str(UUID(int=1))]  # fmt: skip

@@ -1,0 +1,238 @@
+"""What the checks say about facts; no server is asked."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import pytest
+from celery import Celery
+
+from poimen_tasks.defaults import DEFAULTS
+from poimen_tasks.errors import StoreUnavailable
+from poimen_tasks.health import Finding, Level, check_audit, check_celery, check_server, check_workers
+from poimen_tasks.health.server import no_server
+from poimen_tasks.store.keys import LAYOUT
+from poimen_tasks.store.reads import WorkerInfo
+from poimen_tasks.store.survey import ServerFacts
+
+LOCAL = "redis://127.0.0.1:6379/0"
+SOUND = {"redis_version": "7.4.1", "maxmemory_policy": "noeviction", "aof_enabled": 1, "role": "master"}
+
+
+def facts(*, config=None, anybody=True, layout=str(LAYOUT), **info):
+    """A sound server's facts, but for what is given."""
+    return ServerFacts({**SOUND, **info}, config or {}, anybody, layout)
+
+
+def worst(findings, check):
+    """The one finding of a check, or the worst of them."""
+    order = [Level.OK, Level.WARNING, Level.ERROR]
+    return max((one for one in findings if one.check == check), key=lambda one: order.index(one.level))
+
+
+def levels(findings):
+    return {one.check: one.level for one in findings}
+
+
+# ------------------------------------------------------------------------------------------- server
+def test_a_sound_server():
+    """A server with all in order gets one good line a check."""
+    found = list(check_server(facts(), LOCAL))
+    assert {one.level for one in found} == {Level.OK}
+    assert [one.check for one in found] == ["server", "eviction", "persistence", "access", "layout"]
+
+
+@pytest.mark.parametrize("version", ["6.2.14", "5.0.0", "unknown"])
+def test_an_old_server(version):
+    """A server older than Redis 7.0 is an error that says what to upgrade to."""
+    found = worst(check_server(facts(redis_version=version), LOCAL), "server")
+    assert (found.level, version in found.message) == (Level.ERROR, True)
+    assert "7.0" in found.advice
+
+
+@pytest.mark.parametrize("version", ["7.0.0", "8.2.1", "10.0"])
+def test_a_new_server(version):
+    """Versions are compared as numbers: 10 is newer than 7."""
+    assert worst(check_server(facts(redis_version=version), LOCAL), "server").level is Level.OK
+
+
+def test_valkey_is_named():
+    """A Valkey server is called by its own version, not by the one that it claims for clients."""
+    found = worst(check_server(facts(server_name="valkey", valkey_version="9.1.2", redis_version="7.2.4"), LOCAL), "server")
+    assert "Valkey 9.1.2" in found.message
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "allkeys-random"])
+def test_an_evicting_server(policy):
+    """Any policy but noeviction is an error: it deletes queues and batches without a word (fault D05)."""
+    found = worst(check_server(facts(maxmemory_policy=policy), LOCAL), "eviction")
+    assert (found.level, policy in found.message, "noeviction" in found.advice) == (Level.ERROR, True, True)
+
+
+def test_no_append_only_file():
+    """Without persistence there is a warning, with a file that cannot be written an error."""
+    assert worst(check_server(facts(aof_enabled=0), LOCAL), "persistence").level is Level.WARNING
+    assert worst(check_server(facts(aof_last_write_status="err"), LOCAL), "persistence").level is Level.ERROR
+
+
+def test_a_replica():
+    """A replica is an error that names its primary: it takes no writes (fault K03)."""
+    found = worst(check_server(facts(role="slave", master_host="10.0.0.9", master_port=6379), LOCAL), "server")
+    assert (found.level, "10.0.0.9:6379" in found.message) == (Level.ERROR, True)
+
+
+def test_memory_runs_out():
+    """A server that is nearly full is a warning; one without a limit is not."""
+    assert worst(check_server(facts(maxmemory=100, used_memory=95), LOCAL), "memory").level is Level.WARNING
+    assert "memory" not in levels(check_server(facts(maxmemory=0, used_memory=95), LOCAL))
+
+
+@pytest.mark.parametrize(
+    ("url", "config", "anybody", "level"),
+    [
+        ("redis://10.1.2.3/0", {}, True, Level.ERROR),
+        ("redis://redis:6379/0", {}, True, Level.ERROR),
+        ("redis://redis:6379/0", {}, None, Level.ERROR),
+        ("redis://:pw@redis:6379/0", {}, None, Level.OK),
+        ("redis://redis:6379/0?password=pw", {}, None, Level.OK),
+        ("redis://:pw@redis:6379/0", {}, True, Level.ERROR),
+        ("redis://:pw@redis:6379/0", {}, False, Level.OK),
+        (LOCAL, {"bind": "127.0.0.1 -::1", "protected-mode": "no"}, True, Level.OK),
+        (LOCAL, {"bind": "* -::*", "protected-mode": "yes"}, True, Level.OK),
+        (LOCAL, {"bind": "* -::*", "protected-mode": "no"}, True, Level.ERROR),
+        (LOCAL, {"bind": "", "protected-mode": "no"}, True, Level.ERROR),
+        (LOCAL, {"bind": "0.0.0.0", "protected-mode": "no"}, False, Level.OK),
+        ("redis://localhost/0", {}, True, Level.OK),
+        ("unix:///run/redis.sock", {}, True, Level.OK),
+    ],
+)
+def test_who_may_log_in(url, config, anybody, level):
+    """A server that other machines reach without a password is an error, whatever URL we use ourselves (fault K03)."""
+    found = worst(check_server(facts(config=config, anybody=anybody), url), "access")
+    assert found.level is level
+
+
+def test_passwords_are_hidden():
+    """No finding shows the password of the URL."""
+    found = list(check_server(facts(), "redis://user:geheim@redis:6379/0"))
+    assert "geheim" not in json.dumps([one.to_dict() for one in found])
+
+
+def test_another_layout():
+    """Stored data of another layout is an error that names both numbers; an empty server is fine."""
+    found = worst(check_server(facts(layout="999"), LOCAL), "layout")
+    assert (found.level, "999" in found.message, str(LAYOUT) in found.message) == (Level.ERROR, True, True)
+    assert worst(check_server(facts(layout=None), LOCAL), "layout").level is Level.OK
+
+
+def test_no_server():
+    """A server that does not answer is one error with the store's own words."""
+    found = no_server(StoreUnavailable("Redis at redis://h/0 does not answer"))
+    assert (found.level, found.message) == (Level.ERROR, "Redis at redis://h/0 does not answer")
+
+
+# ------------------------------------------------------------------------------------------- fleet
+def test_workers():
+    """Live workers are summed up; one that is silent is a warning of its own."""
+    alive = WorkerInfo("a@h/1", 100.0, (("celery", 4), ("gpu", 4)), {})
+    silent = WorkerInfo("b@h/2", 40.0, (("celery", 8),), {})
+    lost, fleet = check_workers([alive, silent], 101.0, waiting=0)
+    assert (lost.level, lost.subject, "61 s" in lost.message) == (Level.WARNING, "b@h/2", True)
+    assert (fleet.level, fleet.message) == (Level.OK, "1 alive, 4 slots, queues celery, gpu")
+
+
+@pytest.mark.parametrize(("waiting", "level"), [(0, Level.WARNING), (3, Level.ERROR)])
+def test_no_workers(waiting, level):
+    """Without workers there is a warning, and an error when batches wait for one; both say how to start one."""
+    (found,) = check_workers([], 1.0, waiting=waiting)
+    assert (found.level, "poimen worker" in found.advice) == (level, True)
+
+
+def test_dropped_audit_entries():
+    """Dropped audit entries are a warning with their number."""
+    assert check_audit(0).level is Level.OK
+    assert (check_audit(1234).level, "1,234" in check_audit(1234).message) == (Level.WARNING, True)
+
+
+# ------------------------------------------------------------------------------------------- Celery
+def conf(**changes):
+    """An app as `Poimen("name")` makes it, on Redis, but for what is given."""
+    app = Celery("shop", broker=LOCAL, backend=LOCAL, set_as_current=False)
+    app.conf.update({**DEFAULTS, **changes})
+    return app.conf
+
+
+def test_our_own_defaults_are_quiet():
+    """The settings that a new app gets have no conflict."""
+    assert [one.level for one in check_celery(conf())] == [Level.OK]
+
+
+def test_the_recommended_file_is_quiet():
+    """The file of recommended settings has no conflict either."""
+    recommended = importlib.import_module("config.celeryconfig")
+    app = Celery("shop", broker=LOCAL, backend=LOCAL, set_as_current=False)
+    app.config_from_object(recommended)
+    assert [one.message for one in check_celery(app.conf) if one.level is not Level.OK] == []
+
+
+def test_plain_celery():
+    """Celery's defaults conflict in many places; each is a warning with the value to set, none an error."""
+    found = list(check_celery(Celery("shop", broker=LOCAL, backend=LOCAL, set_as_current=False).conf))
+    assert {"task_acks_late", "worker_prefetch_multiplier", "redis_socket_timeout"} <= {one.subject for one in found}
+    assert all(one.level is Level.WARNING and one.advice.startswith(f"set {one.subject} = ") for one in found)
+
+
+def test_another_broker_and_no_backend():
+    """Rules about Redis are not held against another broker, and a missing result backend is fine."""
+    app = Celery("shop", broker="amqp://rabbit", set_as_current=False)
+    found = {one.subject for one in check_celery(app.conf)}
+    assert not {name for name in found if name.startswith(("redis_", "result_backend", "broker_transport"))}
+    assert "task_acks_late" in found
+
+
+@pytest.mark.parametrize(
+    ("changes", "setting"),
+    [
+        ({"task_acks_late": False}, "task_acks_late"),
+        ({"task_reject_on_worker_lost": None}, "task_reject_on_worker_lost"),
+        ({"worker_deduplicate_successful_tasks": True}, "worker_deduplicate_successful_tasks"),
+        ({"worker_prefetch_multiplier": 0, "worker_disable_prefetch": False}, "worker_prefetch_multiplier"),
+        ({"accept_content": ["json", "pickle"]}, "accept_content"),
+        ({"result_accept_content": ["pickle"]}, "accept_content"),
+        ({"task_always_eager": True}, "task_always_eager"),
+        ({"broker_connection_max_retries": 100}, "broker_connection_max_retries"),
+        ({"result_expires": 60}, "result_expires"),
+        ({"task_time_limit": 90_000}, "broker_transport_options['visibility_timeout']"),
+        ({"result_chord_join_timeout": 20_000}, "broker_transport_options['visibility_timeout']"),
+        ({"task_default_priority": None}, "task_default_priority"),
+        ({"redis_socket_timeout": None}, "redis_socket_timeout"),
+        ({"result_backend_max_retries": float("inf")}, "result_backend_max_retries"),
+        (
+            {"broker_transport_options": {**DEFAULTS["broker_transport_options"], "retry_on_timeout": True}},
+            "broker_transport_options['retry_on_timeout']",
+        ),
+    ],
+)  # fmt: skip
+def test_each_rule(changes, setting):
+    """Each setting that conflicts is named alone (faults B01, B02, A03, K01, C01, A04, E01, E03, C09, D02)."""
+    assert [one.subject for one in check_celery(conf(**changes))] == [setting]
+
+
+@pytest.mark.parametrize("expires", [0, None, 7 * 86_400])
+def test_results_that_stay(expires):
+    """Results that are kept for ever, or long enough, are no conflict."""
+    assert [one.level for one in check_celery(conf(result_expires=expires))] == [Level.OK]
+
+
+# ------------------------------------------------------------------------------------------- findings
+def test_a_repaired_error_is_no_failure():
+    """An error that was repaired does not make the doctor fail; one that stands does."""
+    broken = Finding(Level.ERROR, "slots", "b", "broken", "repair it", repairable=True)
+    assert broken.is_failure
+    assert not Finding(Level.ERROR, "slots", "b", "broken", repaired=True).is_failure
+    assert not Finding(Level.WARNING, "keys", "b", "left").is_failure
+    assert broken.to_dict() == {
+        "level": "error", "check": "slots", "subject": "b", "message": "broken", "advice": "repair it", "repairable": True,
+        "repaired": False,
+    }  # fmt: skip
