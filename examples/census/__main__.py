@@ -11,9 +11,9 @@ import signal
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 from celery import chord, group
@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from examples.census.local import Fleet, redis_server
 from examples.census.metrics import sources
-from examples.census.report import failure, render, write
+from examples.census.report import failure, is_content, render, write
 from poimen_tasks.errors import BatchTimeout, PoimenError
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from poimen_tasks.model import Outcome
 
 _DEFAULT = Path(sysconfig.get_paths()["stdlib"])
-_SILENCE = 5.0  # seconds without an outcome after which we look whether a worker is left
+_SILENCE = 5.0  # seconds without an answer after which we look whether a worker is left
+T = TypeVar("T")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -64,8 +65,9 @@ def main(directory: Path, workers: int, out: Path, as_json: bool) -> None:
     else:
         render(report, console)
         console.print(f"The whole report is in {out}")
-    if broken := [entry for entry in report["failed"] if entry["type"] != "UnreadableSource"]:
-        raise click.ClickException(f"{len(broken)} files failed for another reason than their content: {broken[0]}")
+    if broken := [entry for entry in report["failed"] if not is_content(entry)]:
+        first = "{path}: {type}: {reason}".format_map(broken[0])
+        raise click.ClickException(f"failed for another reason than their content: {len(broken)} files; {first}")
 
 
 def _run(files: list[str], workers: int, console: Console) -> dict[str, Any]:
@@ -79,11 +81,12 @@ def _run(files: list[str], workers: int, console: Console) -> dict[str, Any]:
         work = chord(group(measure.s(path) for path in files), aggregate.s().on_error(aggregate_measured.s()))
         # Leaving the block by an exception, Ctrl-C included, cancels what has not started.
         with poimen.dispatch(work, workflow="census", stage="measure", concurrency=None, actor="census") as batch:
-            failed, functions = _follow(batch, fleet, files, console)
+            failed, measured = _follow(batch, fleet, files, console)
             timing = batch.wait(timeout=60)
-            summary = batch.callback_result("on_failure" if failed else "on_success")
+            body = "on_failure" if failed else "on_success"
+            summary = _patiently(lambda: batch.callback_result(body, timeout=_SILENCE), fleet)
     speed = {name: getattr(timing, name) for name in ("wall_time", "total_task_time", "speedup", "efficiency")}
-    return {**summary, "failed": failed, "speed": {**speed, "stats": timing.stats()}, "files": functions}
+    return {**summary, "failed": failed, "speed": {**speed, "stats": timing.stats()}, "files": measured}
 
 
 def _follow(
@@ -111,6 +114,14 @@ def _outcomes(batch: Batch, fleet: Fleet) -> Iterator[Outcome[Any]]:
                 cursor = outcome.cursor
                 yield outcome
             return
+        fleet.check()
+
+
+def _patiently(ask: Callable[[], T], fleet: Fleet) -> T:
+    """Ask until there is an answer; raises when none will come because no worker is left."""
+    while True:
+        with contextlib.suppress(BatchTimeout):
+            return ask()
         fleet.check()
 
 

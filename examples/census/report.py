@@ -13,12 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from examples.census.metrics import COUNTS
+from examples.census.metrics import COUNTS, UnreadableSource
 
 if TYPE_CHECKING:
     from poimen_tasks.model import Outcome
 
-__all__ = ["failure", "render", "write"]
+__all__ = ["failure", "is_content", "render", "write"]
 
 _LARGEST = 15
 _HEADINGS = {"functions": "funcs", "complexity": "cplx"}  # so that the table fits 80 columns
@@ -30,9 +30,14 @@ def failure(path: str, outcome: Outcome[Any]) -> dict[str, str]:
     return {
         "path": path,
         "status": str(outcome.status),
-        "type": error.type if error else "",
-        "reason": error.message if error else "",
+        "type": error.type.rpartition(".")[2] if error else "",
+        "reason": (error.message if error else "").removeprefix(f"{path}: "),
     }
+
+
+def is_content(entry: dict[str, str]) -> bool:
+    """True when a file was not measured because of what is in it; anything else is a fault of the run."""
+    return entry["type"] == UnreadableSource.__name__
 
 
 def write(report: dict[str, Any], out: Path) -> None:
@@ -46,6 +51,10 @@ def write(report: dict[str, Any], out: Path) -> None:
 def render(report: dict[str, Any], console: Console) -> None:
     """Print the summary, the most complex functions, the failed files and what running in parallel gained."""
     console.print(Group(_packages(report), _most_complex(report), _failed(report), _speed(report)))
+
+
+def _plain(title: str) -> Table:
+    return Table(title=title, title_justify="left", show_header=False, box=SIMPLE, pad_edge=False)
 
 
 def _packages(report: dict[str, Any]) -> Table:
@@ -66,7 +75,7 @@ def _packages(report: dict[str, Any]) -> Table:
 
 
 def _most_complex(report: dict[str, Any]) -> Table:
-    table = Table(title="Most complex functions", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title="Most complex functions", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("complexity", justify="right")
     table.add_column("function", overflow="fold")
     table.add_column("where", overflow="fold")
@@ -77,20 +86,20 @@ def _most_complex(report: dict[str, Any]) -> Table:
 
 
 def _failed(report: dict[str, Any]) -> Table:
-    table = Table(title=f"Not measured: {len(report['failed'])}", title_justify="left", show_header=False, box=SIMPLE)
+    table = _plain(f"Not measured: {len(report['failed'])}")
     table.add_column("file", overflow="fold")
     table.add_column("reason", overflow="fold")
     for entry in report["failed"]:
         where = os.path.relpath(entry["path"], report["directory"])
-        reason = entry["reason"].removeprefix(f"{entry['path']}: ") or entry["status"]
-        known = entry["type"] == "UnreadableSource"
-        table.add_row(Text(where), Text(reason if known else f"{entry['type']}: {reason}"))  # Text: no markup in names
+        reason = entry["reason"] or entry["status"]
+        # Text: no markup in names
+        table.add_row(Text(where), Text(reason if is_content(entry) else f"{entry['type']}: {reason}"))
     return table
 
 
 def _speed(report: dict[str, Any]) -> Table:
     speed = report["speed"]
-    table = Table(title=f"Run with {report['workers']} workers", title_justify="left", show_header=False, box=SIMPLE)
+    table = _plain(f"Run with {report['workers']} worker{'s' if report['workers'] > 1 else ''}")
     table.add_column("what")
     table.add_column("value", justify="right")
     table.add_row("wall time", f"{speed['wall_time']:.2f} s")

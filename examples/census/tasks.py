@@ -9,6 +9,7 @@ from poimen_tasks import Poimen
 
 poimen = Poimen("census")
 app = poimen.celery
+app.conf.task_default_queue = "census"  # on a shared server its workers take nobody else's messages
 
 
 @poimen.task

@@ -10,13 +10,8 @@ from typing import Any
 import click
 
 import poimen_tasks
-from poimen_tasks.cli.cancel import cancel
-from poimen_tasks.cli.doctor import doctor
+from poimen_tasks.cli import cancel, doctor, status, up, watch, worker
 from poimen_tasks.cli.output import APP, Failure
-from poimen_tasks.cli.status import status
-from poimen_tasks.cli.up import up
-from poimen_tasks.cli.watch import watch
-from poimen_tasks.cli.worker import worker
 from poimen_tasks.errors import PoimenError
 
 __all__ = ["main"]
@@ -37,7 +32,7 @@ class _Commands(click.Group):
 
 @click.group(
     cls=_Commands,
-    commands=[up, worker, status, watch, cancel, doctor],
+    commands=[up.up, worker.worker, status.status, watch.watch, cancel.cancel, doctor.doctor],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option("-A", "--app", metavar="MODULE[:NAME]", help="For any command: where your Poimen, or its Celery app, is.")

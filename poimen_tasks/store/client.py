@@ -65,6 +65,10 @@ def _translate(code: str, detail: str) -> PoimenError:
         return InvalidArgument(f"batch {detail!r} was cancelled: dispatch its failed items as a new batch")
     if code == "CALLBACKS":
         return InvalidArgument("the batch's callbacks are still running: wait for them, then retry the failed items")
+    if code == "PARTS":
+        return InvalidArgument(
+            f"batch {detail!r} has more than 1,000 combinations of route, activity and limits: dispatch several batches"
+        )
     return Refusal(code, detail)
 
 

@@ -133,11 +133,7 @@ class Survey:
     def _without_record(self, keys: list[str]) -> Iterator[tuple[str, int | None]]:
         start = len(self._keys.root) + len("b:")
         tails = [(key, _TAIL.search(key)) for key in keys]
-        owned = [
-            (key, key[start : tail.start()], tail[tail.lastindex] if tail.lastindex else None)
-            for key, tail in tails
-            if tail
-        ]
+        owned = [(key, key[start : tail.start()], tail[tail.lastindex or 0]) for key, tail in tails if tail]
         if not owned:
             return
         answers = self._client.read(
@@ -146,7 +142,7 @@ class Survey:
         for (_, batch, part), (lifetime, has_record, is_record) in zip(owned, answers, strict=True):
             # -1: it would stay for ever. A record itself may be called like a key of another batch (`x:items`).
             if lifetime == -1 and not has_record and not is_record:
-                yield batch, None if part is None else int(part)
+                yield batch, int(part) if part.isdecimal() else None
 
     def _listed(self, at: int) -> list[str]:
         key = self._keys.build("batches")

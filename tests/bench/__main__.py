@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench import enqueue, latency, report, speedup, throughput
+from tests.bench import enqueue, latency, memory, million, recovery, report, speedup, throughput
 from tests.bench.apps import Bench, open_bench
 from tests.bench.measure import Row
 
@@ -19,10 +19,14 @@ GROUPS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "enqueue": enqueue.enqueue,
     "throughput": throughput.throughput,
     "loglevel": throughput.loglevel,
+    "memory": memory.memory,
+    "million": million.million,
+    "cost": million.cost,
     "latency": latency.latency,
     "speedup": speedup.speedup,
     "hosts": speedup.hosts,
     "parity": latency.parity,
+    "recovery": recovery.recovery,
 }
 
 

@@ -19,9 +19,13 @@ poimen = Poimen("bench")
 app = poimen.celery
 
 noop = poimen.task(name="bench.noop")(bodies.noop)
-noop_single = poimen.task(name="bench.noop_single", prefetch=1)(bodies.noop)
 stamp = poimen.task(name="bench.stamp")(bodies.stamp)
 nap = poimen.task(name="bench.nap")(bodies.nap)
+
+
+@poimen.task(name="bench.noop_single", prefetch=1)
+def noop_single(_value: int) -> None:
+    """A no-op claimed one by one; a function of its own, because the policy is kept on the function."""
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from poimen_tasks.errors import DuplicateItem
+from poimen_tasks.errors import DuplicateItem, InvalidArgument
 from poimen_tasks.model import BatchState
 from tests.integration import lanes
 from tests.integration.lanes import open_batch
@@ -45,13 +45,25 @@ def test_partitions_get_tickets_of_their_queues(store):
 
 
 def test_many_partitions(store):
-    """A batch of a thousand partitions runs to its end (protocol 1)."""
-    parts = [lanes.part("q", f"acts.a{number}") for number in range(1000)]
-    tickets = open_batch(store, count=2000, parts=parts, of=lambda position: position % 1000)
+    """A batch of hundreds of partitions runs to its end (protocol 1)."""
+    parts = [lanes.part("q", f"acts.a{number}") for number in range(300)]
+    tickets = open_batch(store, count=600, parts=parts, of=lambda position: position % 300)
     assert lanes.holds_together(store)
     lanes.run_all(store, tickets)
     assert store.reads.status("b").state is BatchState.COMPLETED
     assert lanes.counters(store) == {}
+
+
+def test_too_many_partitions(store):
+    """More partitions than a step can look at are refused before anything is written (protocol 4)."""
+    parts = [lanes.part("q", f"acts.a{number}") for number in range(9000)]
+    with pytest.raises(InvalidArgument, match="more than 1,000 combinations"):
+        open_batch(store, count=1, parts=parts)
+    assert lanes.snapshot(store) == {}
+    open_batch(store, count=256, seal=False, parts=parts[:1000])
+    with pytest.raises(InvalidArgument, match="more than 1,000 combinations"):
+        lanes.append(store, 256, 1, all_parts=parts)
+    assert store.reads.status("b").total == 256
 
 
 def test_existing_is_described(store):

@@ -9,6 +9,7 @@ if not record then return refuse('NOT_FOUND', request.b) end
 if record.cancel == 1 then return answer({total = record.total, cancelled = true, tickets = {}}) end
 if record.sealed == 1 then return refuse('SEALED', request.b) end
 if request.offset ~= record.total then return refuse('OFFSET', record.total) end
+if count_parts() > MOST_PARTS then return refuse('PARTS', request.b) end
 local duplicate = find_duplicate(request.b, request.ids)
 if duplicate then return refuse('DUPLICATE', duplicate) end
 redis.call('HSET', K.record(request.b), 'parts', request.parts, 'producer', now + request.producer)

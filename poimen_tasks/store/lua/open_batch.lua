@@ -14,6 +14,7 @@ if existing then
     cancel = existing.cancel,
   })
 end
+if count_parts() > MOST_PARTS then return refuse('PARTS', request.b) end
 local duplicate = find_duplicate(request.b, request.ids)
 if duplicate then return refuse('DUPLICATE', duplicate) end
 if not layout then redis.call('SET', K.layout, LAYOUT) end

@@ -5,7 +5,7 @@
 local answers = {}
 for at, lane in ipairs(request.lanes) do
   local batch, slot, generation = lane[1], tostring(lane[2]), lane[3]
-  local value = redis.call('HGET', '' .. K.slots(batch), slot)
+  local value = redis.call('HGET', K.slots(batch), slot)
   local state, held = string.match(value or '', '^(%a)|(%d+)|')
   if state == 'L' and tonumber(held) == generation then
     redis.call('ZADD', K.leases, now + request.lease, batch .. '\t' .. slot .. '\t' .. string.format('%d', generation))

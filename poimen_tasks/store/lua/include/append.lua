@@ -5,6 +5,10 @@
 -- ARGV[5..] chunk blobs, then the calls of `big`.
 --@include attempts
 
+-- Every step looks at all partitions of its batch, and Lua spreads no more than some thousands of values.
+local MOST_PARTS = 1000
+local function count_parts() return #cmsgpack.unpack(request.parts) end
+
 -- The first id that another position has already, or nil.
 local function find_duplicate(batch, ids)
   if not ids or #ids == 0 then return nil end

@@ -95,7 +95,7 @@ local function missing_tickets(record)
     if record.limit > 0 then want = math.min(want, record.limit - used) end
     local issue = math.min(want, room, 500 - #tickets)
     if issue < 1 and want > 0 and ticketed + live == 0 then issue = 1 end
-    if want > issue then hungry = true end
+    if want > math.max(issue, 0) then hungry = true end
     if issue > 0 and not taken then
       taken = {}
       for _, slot in ipairs(redis.call('HKEYS', K.slots(record.batch))) do taken[slot] = true end
