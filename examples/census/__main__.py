@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _DEFAULT = Path(sysconfig.get_paths()["stdlib"])
 _SILENCE = 5.0  # seconds without an answer after which we look whether a worker is left
+_INTERRUPTED = 130  # as a shell reports it
 T = TypeVar("T")
 
 
@@ -58,6 +59,9 @@ def main(directory: Path, workers: int, out: Path, as_json: bool) -> None:
         report = _run(files, workers, console)
     except (PoimenError, RuntimeError) as error:
         raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        click.echo("interrupted: what had not started is cancelled, workers and server are stopped", err=True)
+        sys.exit(_INTERRUPTED)
     report = {"directory": str(directory.resolve()), "workers": workers, **report}
     write(report, out)
     if as_json:

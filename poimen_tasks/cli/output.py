@@ -26,7 +26,7 @@ __all__ = [
 APP = "poimen_tasks.app"
 _JSON = "poimen_tasks.json"
 _WIDE = 110
-_PIPED = 200
+_PIPED = 1_000
 _COLORS = {
     "completed": "green", "running": "cyan", "open": "cyan", "paused": "yellow", "stalled": "yellow", "failed": "red",
     "cancelled": "magenta",

@@ -3,64 +3,74 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import redis
 
 from poimen_tasks.store.server import EmbeddedServer
 from tests.conftest import Worker, Workers
 
-__all__ = ["Bench", "Side", "open_bench"]
+__all__ = ["Bench", "Side", "Wanted", "open_bench"]
 
 
 class Side:
-    """One server and the workers on it."""
+    """One server and the workers on it. Workers stay for the next measurement that asks for the same ones."""
 
     def __init__(self, name: str, directory: Path, server: EmbeddedServer) -> None:
         self.name = name
         self.module = f"tests.bench.tasks_{name}"
         self.server = server
         self.redis = redis.Redis.from_url(server.url, protocol=2)
-        self._directory = directory
+        ready = directory / "ready"
+        ready.mkdir()
+        self._workers = Workers(
+            directory, {"BENCH_READY": str(ready)}, ready=lambda worker: (ready / str(worker.pid)).exists()
+        )
+        self._wanted: Wanted | None = None
 
-    def empty(self) -> None:
-        """Forget everything on this side's private server; call it while no worker runs."""
+    def stop(self) -> None:
+        """Kill all workers and forget everything on this side's private server."""
+        self._workers.destroy_all()
+        self._wanted = None
         self.redis.flushall()
 
-    @contextmanager
-    def workers(
-        self,
-        *,
-        count: int = 1,
-        concurrency: int = 2,
-        loglevel: str = "warning",
-        names: Sequence[str] = (),
-        env: Mapping[str, str] | None = None,
-    ) -> Iterator[list[Worker]]:
-        """Worker processes on an emptied server; they are killed and the server is emptied afterwards."""
-        self.empty()
-        directory = self._directory / "ready"
-        directory.mkdir(exist_ok=True)
-        workers = Workers(
-            self._directory,
-            {"BENCH_READY": str(directory), **(env or {})},
-            ready=lambda worker: (directory / str(worker.pid)).exists(),
-        )
-        try:
-            options = [("-n", name) for name in names] or [()] * count
-            started = [
-                workers.start(self.module, concurrency=concurrency, loglevel=loglevel, args=one, wait=False)
-                for one in options
-            ]
-            for worker in started:
-                workers.wait_ready(worker)
-            yield started
-        finally:
-            workers.destroy_all()
-            self.empty()
+    def begin(self, wanted: Wanted) -> bool:
+        """Start these workers, unless they run; `ready` waits for them. Returns whether they are new."""
+        if self._wanted == wanted:
+            return False
+        self.stop()
+        for name in wanted.names or ("",) * wanted.count:
+            self._workers.start(
+                self.module,
+                concurrency=wanted.concurrency,
+                loglevel=wanted.loglevel,
+                args=("-n", name) if name else (),
+                env={"POIMEN_LEASE": str(wanted.lease)},
+                wait=False,
+            )
+        self._wanted = wanted
+        return True
+
+    def ready(self) -> list[Worker]:
+        """The workers, when all of them are ready."""
+        for worker in self._workers.all:
+            self._workers.wait_ready(worker)
+        return list(self._workers.all)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which workers: `count` alike, or one for each of `names`."""
+
+    count: int = 1
+    concurrency: int = 2
+    loglevel: str = "warning"
+    names: tuple[str, ...] = ()
+    lease: float = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,15 +89,24 @@ class Bench:
         """The size for this run."""
         return quick if self.quick else full
 
-    @contextmanager
-    def both(self, **options: object) -> Iterator[None]:
-        """Workers on both sides, alike; returns when each pool process has run something."""
-        with ExitStack() as stack:
-            for side in (self.ours, self.plain):
-                stack.enter_context(side.workers(**options))  # type: ignore[arg-type]
+    def workers(self, *, beside: bool = False, **options: Any) -> list[Worker]:
+        """Our workers, warm; with `beside`, plain Celery has the same ones, and else none."""
+        wanted = Wanted(**options)
+        new = {side: side.begin(wanted) for side in ((self.ours, self.plain) if beside else (self.ours,))}
+        if not beside:
+            self.plain.stop()
+        for side in new:
+            side.ready()
+        if new.get(self.ours):
             warm_up_ours()
+        if new.get(self.plain):
             warm_up_plain()
-            yield
+        return self.ours.ready()
+
+    def stop(self) -> None:
+        """No workers, two empty servers."""
+        self.ours.stop()
+        self.plain.stop()
 
 
 def warm_up_ours(items: int = 200) -> None:
@@ -119,4 +138,6 @@ def open_bench(directory: Path, *, quick: bool) -> Iterator[Bench]:
         os.environ["POIMEN_REDIS_URL"] = sides["poimen"].server.url
         os.environ["POIMEN_DATA_DIR"] = str(directory / "poimen" / "data")
         os.environ["BENCH_PLAIN_URL"] = sides["plain"].server.url
-        yield Bench(ours=sides["poimen"], plain=sides["plain"], quick=quick)
+        bench = Bench(ours=sides["poimen"], plain=sides["plain"], quick=quick)
+        stack.callback(bench.stop)
+        yield bench

@@ -18,11 +18,12 @@ def enqueue(bench: Bench) -> Iterator[Row]:
     from tests.bench import tasks_plain as plain
     from tests.bench import tasks_poimen as ours
 
+    bench.stop()
     items, few = bench.size(100_000, 20_000), bench.size(2_000, 200)
 
     def rate(side: Any, count: int, work: Callable[[], Any]) -> Callable[[], float]:
         def measure() -> float:
-            side.empty()
+            side.redis.flushall()
             took = seconds(work)
             if side is bench.plain:
                 forget(plain.app)
@@ -47,8 +48,7 @@ def enqueue(bench: Bench) -> Iterator[Row]:
     for warm in sides.values():
         warm()
     taken = alternating(bench.size(5, 1), **sides)
-    bench.ours.empty()
-    bench.plain.empty()
+    bench.stop()
     taken_of = {name: middle(samples) for name, samples in taken.items()}
     for name, key, against, target in (
         ("enqueue: map", "map", "plain", 500),

@@ -32,10 +32,10 @@ def latency(bench: Bench) -> Iterator[Row]:
         (started,) = ours.poimen.dispatch(ours.poimen.map(ours.stamp, [0])).wait(timeout=60).results.values()
         return started
 
-    with bench.both():
-        taken = alternating(
-            bench.size(50, 10), ours=measure(start_ours), plain=measure(lambda: plain.stamp.delay(0).get(timeout=60))
-        )
+    bench.workers(beside=True)
+    taken = alternating(
+        bench.size(50, 10), ours=measure(start_ours), plain=measure(lambda: plain.stamp.delay(0).get(timeout=60))
+    )
     yield Row(
         name="dispatch → first start, idle worker",
         unit="ms",
@@ -61,25 +61,29 @@ def parity(bench: Bench) -> Iterator[Row]:
         return lambda: group(plain.nap.s(0.005) for _ in range(count)).apply_async().get(timeout=60, interval=0.005)
 
     cases: dict[str, tuple[Callable[[], object], Callable[[], object], str]] = {
-        "parallel dispatch of 10 × 5 ms, to the last result": (ours_of(10), plain_of(10), "plain group"),
-        "single dispatch of 5 ms, to its result": (ours_of(1), lambda: plain.nap.delay(0.005).get(timeout=60, interval=0.005), "delay"),
+        "parallel dispatch of 10 x 5 ms, to the last result": (ours_of(10), plain_of(10), "plain group"),
+        "single dispatch of 5 ms, to its result": (
+            ours_of(1),
+            lambda: plain.nap.delay(0.005).get(timeout=60, interval=0.005),
+            "delay",
+        ),
         "single dispatch, the call alone": (
             lambda: poimen.dispatch(poimen.map(ours.nap, [0.005])),
             lambda: plain.nap.delay(0.005),
             "delay",
         ),
     }
-    with bench.both(concurrency=10):
-        for name, (mine, theirs, against) in cases.items():
-            taken = alternating(bench.size(30, 5), ours=_milliseconds(mine), plain=_milliseconds(theirs))
-            yield Row(
-                name=name,
-                unit="ms",
-                ours=middle(taken["ours"]),
-                reference=middle(taken["plain"]),
-                against=against,
-                samples=taken,
-            )
+    bench.workers(beside=True, concurrency=10)
+    for name, (mine, theirs, against) in cases.items():
+        taken = alternating(bench.size(30, 5), ours=_milliseconds(mine), plain=_milliseconds(theirs))
+        yield Row(
+            name=name,
+            unit="ms",
+            ours=middle(taken["ours"]),
+            reference=middle(taken["plain"]),
+            against=against,
+            samples=taken,
+        )
 
 
 def _milliseconds(work: Callable[[], object]) -> Callable[[], float]:

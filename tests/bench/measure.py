@@ -28,7 +28,7 @@ class Target:
 
     def __str__(self) -> str:
         sign, limit = ("≥", self.at_least) if self.at_least is not None else ("≤", self.at_most)
-        return f"{sign} {limit:,g}{' ×' if self.of == 'ratio' else ''}"
+        return f"{sign} {limit:,g}{' x' if self.of == 'ratio' else ''}"
 
     def met(self, value: float) -> bool:
         """True when the value is within the limit."""

@@ -16,18 +16,18 @@ def memory(bench: Bench) -> Iterator[Row]:
     from tests.bench import tasks_poimen as ours
 
     bulk, single = bench.size(100_000, 5_000), bench.size(10_000, 500)
-    with bench.ours.workers(concurrency=2) as (worker,):
-        before = namespace_bytes(bench.ours)
-        worker.pause()  # a stopped worker takes nothing
-        batch = ours.poimen.dispatch(ours.poimen.map(ours.noop, range(bulk)))
-        queued = _growth(before, namespace_bytes(bench.ours))
-        worker.resume()
-        batch.wait(timeout=120)
-        finished = _growth(before, namespace_bytes(bench.ours))
+    (worker,) = bench.workers()
+    before = namespace_bytes(bench.ours)
+    worker.pause()  # a stopped worker takes nothing
+    batch = ours.poimen.dispatch(ours.poimen.map(ours.noop, range(bulk)))
+    queued = _growth(before, namespace_bytes(bench.ours))
+    worker.resume()
+    batch.wait(timeout=120)
+    finished = _growth(before, namespace_bytes(bench.ours))
 
-        before = namespace_bytes(bench.ours)
-        ours.poimen.dispatch(ours.poimen.map(ours.noop_single, range(single))).wait(timeout=120)
-        one_by_one = _growth(before, namespace_bytes(bench.ours))
+    before = namespace_bytes(bench.ours)
+    ours.poimen.dispatch(ours.poimen.map(ours.noop_single, range(single))).wait(timeout=120)
+    one_by_one = _growth(before, namespace_bytes(bench.ours))
     for name, count, limit, growth in (
         ("Redis bytes per item: queued", bulk, 10, queued),
         ("Redis bytes per item: finished, claimed in bulk", bulk, 40, finished),

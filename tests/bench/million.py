@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.bench.apps import Bench, Side, warm_up_ours
+from tests.bench.apps import Bench, Side
 from tests.bench.measure import Row, Target, middle
 from tests.conftest import ROOT
 
@@ -20,10 +20,9 @@ __all__ = ["cost", "million"]
 def million(bench: Bench) -> Iterator[Row]:
     """Seconds, Redis growth, the producer's memory, and reading the outcomes again."""
     items = bench.size(1_000_000, 20_000)
-    with bench.ours.workers(concurrency=2):
-        warm_up_ours()
-        with _memory_watch(bench.ours) as seen:
-            said = _produce(items, reads=bench.size(5, 1))
+    bench.workers()
+    with _memory_watch(bench.ours) as seen:
+        said = _produce(items, reads=bench.size(5, 1))
     (batch,) = said["batches"]
     label = f"{items:,} no-op items"
     samples = {**batch, "baseline_mb": said["baseline_mb"], "used_memory_mb": seen}
@@ -44,11 +43,10 @@ def cost(bench: Bench) -> Iterator[Row]:
     plan = {10_000: 7, 100_000: 3, 1_000_000: 1}
     if bench.quick:
         plan = {2_000: 1, 5_000: 1, 10_000: 1}
-    with bench.ours.workers(concurrency=2):
-        warm_up_ours()
-        taken = {1: _end_to_end(1, bench.size(20, 5))}
-        for items, runs in plan.items():
-            taken[items] = _end_to_end(items, runs)
+    bench.workers()
+    taken = {1: _end_to_end(1, bench.size(20, 5))}
+    for items, runs in plan.items():
+        taken[items] = _end_to_end(items, runs)
     fixed = middle(taken[1])
     each = {items: (middle(taken[items]) - fixed) / items * 1e6 for items in plan}
     samples = {"seconds": {str(items): runs for items, runs in taken.items()}, "microseconds_per_item": each}

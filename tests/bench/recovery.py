@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from tests.bench.apps import Bench, warm_up_ours
+from tests.bench.apps import Bench
 from tests.bench.measure import Row, Target, middle, until
 from tests.conftest import Worker
 
 __all__ = ["recovery"]
 
 _LEASE = 2.0
-_ITEMS = 8
+_ITEMS = 4
 
 
 def recovery(bench: Bench) -> Iterator[Row]:
@@ -32,18 +32,17 @@ def _kill_one(bench: Bench) -> float:
     from tests.bench import tasks_poimen as ours
 
     # Room for all items on the three that stay, so that no second start waits for a slot.
-    with bench.ours.workers(count=4, concurrency=4, env={"POIMEN_LEASE": str(_LEASE)}) as workers:
-        warm_up_ours()
-        calls = [(number, 6.0) for number in range(_ITEMS)]
-        batch = ours.poimen.dispatch(ours.poimen.starmap(ours.hold, calls), concurrency=_ITEMS)
-        until(lambda: len(_starts(bench)) == _ITEMS, timeout=60)
-        time.sleep(1)  # into the middle of the bodies, between two renewals of the leases
-        lost, victim = _busiest(workers, _starts(bench))
-        victim.kill()
-        killed = time.time()
-        until(lambda: len(_starts(bench)) == _ITEMS + len(lost), timeout=60)
-        again = [at for number, _, at in _starts(bench)[_ITEMS:] if number in lost]
-        batch.cancel("measured")
+    workers = bench.workers(count=4, concurrency=2, lease=_LEASE)
+    calls = [(number, 6.0) for number in range(_ITEMS)]
+    ours.poimen.dispatch(ours.poimen.starmap(ours.hold, calls), concurrency=_ITEMS)
+    until(lambda: len(_starts(bench)) == _ITEMS, timeout=60)
+    time.sleep(1)  # into the middle of the bodies, between two renewals of the leases
+    lost, victim = _busiest(workers, _starts(bench))
+    victim.kill()
+    killed = time.time()
+    until(lambda: len(_starts(bench)) == _ITEMS + len(lost), timeout=60)
+    again = [at for number, _, at in _starts(bench)[_ITEMS:] if number in lost]
+    bench.stop()
     return max(again) - killed - _LEASE
 
 

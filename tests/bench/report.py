@@ -7,12 +7,14 @@ import os
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 
 from tests.bench.measure import Row
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["as_dict", "print_missed", "print_table"]
 
@@ -30,7 +32,7 @@ def print_table(rows: Sequence[Row], *, console: Console) -> None:
             row.name,
             f"{number(row.ours)} {row.unit}",
             "" if row.reference is None else number(row.reference),
-            "" if row.ratio is None else f"{number(row.ratio)} ×",
+            "" if row.ratio is None else f"{number(row.ratio)} x",
             str(row.target or ""),
             _MET[row.met],
             row.against,

@@ -15,16 +15,16 @@ __all__ = ["hosts", "speedup"]
 
 def speedup(bench: Bench) -> Iterator[Row]:
     """Nine 100 ms and 500 ms tasks, and three waves of 1 s tasks, on one worker with ten slots."""
-    with bench.both(concurrency=10):
-        yield from _nine(bench, 0.1, "10 slots", 7.0, beside=True)
-        yield from _nine(bench, 0.5, "10 slots", 8.4, beside=False)
-        yield _waves(bench)
+    bench.workers(beside=True, concurrency=10)
+    yield from _nine(bench, 0.1, "10 slots", 7.0, beside=True)
+    yield from _nine(bench, 0.5, "10 slots", 8.4, beside=False)
+    yield _waves(bench)
 
 
 def hosts(bench: Bench) -> Iterator[Row]:
     """The same nine on two workers with five slots each."""
-    with bench.both(concurrency=5, names=("a@h1", "b@h2")):
-        yield from _nine(bench, 0.1, "two hosts of 5 slots", 7.0, beside=True)
+    bench.workers(beside=True, concurrency=5, names=("a@h1", "b@h2"))
+    yield from _nine(bench, 0.1, "two hosts of 5 slots", 7.0, beside=True)
 
 
 def _nine(bench: Bench, duration: float, where: str, target: float, *, beside: bool) -> Iterator[Row]:
@@ -34,7 +34,7 @@ def _nine(bench: Bench, duration: float, where: str, target: float, *, beside: b
     for one in targets:
         yield Row(
             name=name + (", beside plain" if one.of == "ratio" else ""),
-            unit="×",
+            unit="x",
             ours=middle(taken["ours"]),
             reference=middle(taken["plain"]),
             against="plain group",

@@ -7,7 +7,7 @@ from typing import Any
 
 from celery import group
 
-from tests.bench.apps import Bench, warm_up_ours
+from tests.bench.apps import Bench
 from tests.bench.enqueue import forget
 from tests.bench.measure import Row, Target, alternating, middle, seconds, until
 
@@ -18,16 +18,16 @@ _POLLED = 100
 
 def throughput(bench: Bench) -> Iterator[Row]:
     """Ours beside the fastest of four ways to run and await a plain group."""
-    items, few = bench.size(100_000, 5_000), bench.size(4_000, 200)
-    with bench.both():
-        taken = alternating(
-            bench.size(3, 1),
-            ours=lambda: items / seconds(lambda: run_ours(items)),
-            results=lambda: _plain(few, batched=False, silent=False),
-            silent=lambda: _plain(few, batched=False, silent=True),
-            results_batched=lambda: _plain(few, batched=True, silent=False),
-            silent_batched=lambda: _plain(few, batched=True, silent=True),
-        )
+    items, few = bench.size(100_000, 5_000), bench.size(4_000, 100)
+    bench.workers(beside=True)
+    taken = alternating(
+        bench.size(3, 1),
+        ours=lambda: items / seconds(lambda: run_ours(items)),
+        results=lambda: _plain(few, batched=False, silent=False),
+        silent=lambda: _plain(few, batched=False, silent=True),
+        results_batched=lambda: _plain(few, batched=True, silent=False),
+        silent_batched=lambda: _plain(few, batched=True, silent=True),
+    )
     ours = taken.pop("ours")
     best = max(taken, key=lambda way: middle(taken[way]))
     yield Row(
@@ -46,9 +46,8 @@ def loglevel(bench: Bench) -> Iterator[Row]:
     items, runs = bench.size(100_000, 5_000), bench.size(3, 1)
 
     def measure(level: str) -> float:
-        with bench.ours.workers(loglevel=level):
-            warm_up_ours()
-            return middle([items / seconds(lambda: run_ours(items)) for _ in range(runs)])
+        bench.workers(loglevel=level)
+        return middle([items / seconds(lambda: run_ours(items)) for _ in range(runs)])
 
     taken = alternating(bench.size(3, 1), info=lambda: measure("info"), warning=lambda: measure("warning"))
     yield Row(

@@ -219,9 +219,8 @@ def test_worker_becomes_celery(run, module, monkeypatch):
     calls = []
     monkeypatch.setattr(os, "execv", lambda path, words: calls.append((path, words)))
     name = module(OURS)
-    result = run(
-        "worker", "-A", name, "-c", "3", "-Q", "a,b", "-P", "solo", "-E", "--max-tasks-per-child", "5", "-O", "fair"
-    )
+    theirs = ["-E", "--max-tasks-per-child", "5", "-O", "fair"]
+    result = run("worker", "-A", name, "-c", "3", "-Q", "a,b", "-P", "solo", *theirs)
     assert result.exit_code == 0, result.output
     ((path, words),) = calls
     node = words[words.index("-n") + 1]
@@ -244,9 +243,8 @@ def batch_status(batch_id="b1", state=BatchState.RUNNING, **changes):
         ("total", "pending", "delayed", "waiting", "running", "succeeded", "failed", "cancelled", "skipped", "cached"),
         0,
     )
-    fields = {
-        "workflow": "nightly", "stage": "default", "concurrency": 4, "created_at": NOW, "started_at": NOW, "finished_at": None
-    }  # fmt: skip
+    fields = {"workflow": "nightly", "stage": "default", "concurrency": 4}
+    fields |= {"created_at": NOW, "started_at": NOW, "finished_at": None}
     return BatchStatus(batch_id=batch_id, state=state, **{**fields, **numbers, **changes})
 
 
