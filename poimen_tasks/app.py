@@ -12,7 +12,7 @@ from poimen_tasks import context
 from poimen_tasks.defaults import new_app
 from poimen_tasks.dispatch import Batch, Map, Runtime, StarMap, dispatch
 from poimen_tasks.dispatch.hidden import register_callback_task
-from poimen_tasks.errors import Cancelled, InvalidArgument, SettingsError
+from poimen_tasks.errors import BatchNotFound, Cancelled, InvalidArgument, SettingsError
 from poimen_tasks.ids import check_name
 from poimen_tasks.model import BatchState
 from poimen_tasks.policy import CachePolicy, RetryPolicy, policy
@@ -137,7 +137,7 @@ class Poimen:
         if state is not None and state not in set(BatchState):
             raise InvalidArgument(f"state {state!r:.60} is not known; use one of {', '.join(BatchState)}")
         found = [Batch(self._runtime, name) for name in self._store().reads.batches(workflow=workflow)]
-        return found if state is None else [batch for batch in found if batch.status().state == state]
+        return found if state is None else [batch for batch in found if _has_state(batch, state)]
 
     @staticmethod
     def checkpoint() -> None:
@@ -178,6 +178,13 @@ class Poimen:
             store = self._make_store()
             self._stores = {pid: store}
         return store
+
+
+def _has_state(batch: Batch, state: BatchState | str) -> bool:
+    try:
+        return batch.status().state == state
+    except BatchNotFound:
+        return False  # it expired a moment ago
 
 
 #: The type of "not given", where None has a meaning.

@@ -1,6 +1,7 @@
 """Every Redis key of the project, in one place: its form, type, owner and lifetime.
 
 All keys share one hash slot: the namespace stands in braces.
+Behind a batch's id stands a slash, which no id contains, so that no id can spell another batch's key.
 The Lua scripts get their key builders from this table too (`lua_builders`), so a key is spelled once.
 """
 
@@ -38,18 +39,18 @@ TABLE: dict[str, Key] = {
     "expiring": Key("expiring", "zset", "batch and workflow by the time the batch's keys expire", "until then"),
     "workflow": Key("w:{workflow}", "zset", "batches of a workflow by creation time", _RETENTION),
     "record": Key("b:{batch}", "hash", "a batch's counters, limit, labels, state", _RETENTION),
-    "items": Key("b:{batch}:items", "hash", "chunk number to chunk blob", _RETENTION),
-    "big": Key("b:{batch}:big", "hash", "position to a call that is too large for its chunk", _RETENTION),
-    "ids": Key("b:{batch}:ids", "hash", "custom item id to position", _RETENTION),
-    "names": Key("b:{batch}:names", "hash", "chunk number to the custom ids of its items", _RETENTION),
-    "fresh": Key("b:{batch}:f:{part}", "list", "never claimed ranges of a partition", "until claimed"),
-    "back": Key("b:{batch}:k:{part}", "list", "positions that came back, of a partition", "until claimed"),
-    "running": Key("b:{batch}:running", "hash", "lane token to the ranges it holds", "until finished"),
-    "delayed": Key("b:{batch}:delayed", "zset", "position:partition by due time", "until due"),
-    "attempts": Key("b:{batch}:attempts", "hash", "position to its attempt record, for what came back", _RETENTION),
-    "slots": Key("b:{batch}:slots", "hash", "slot to its ticket or lane; absent means idle", "until the batch is over"),
-    "outcomes": Key("b:{batch}:outcomes", "stream", "one columnar blob a finish, id is its ordinal", _RETENTION),
-    "index": Key("b:{batch}:index", "string", "4 bytes a position: the ordinal of its outcome", _RETENTION),
+    "items": Key("b:{batch}/items", "hash", "chunk number to chunk blob", _RETENTION),
+    "big": Key("b:{batch}/big", "hash", "position to a call that is too large for its chunk", _RETENTION),
+    "ids": Key("b:{batch}/ids", "hash", "custom item id to position", _RETENTION),
+    "names": Key("b:{batch}/names", "hash", "chunk number to the custom ids of its items", _RETENTION),
+    "fresh": Key("b:{batch}/f/{part}", "list", "never claimed ranges of a partition", "until claimed"),
+    "back": Key("b:{batch}/k/{part}", "list", "positions that came back, of a partition", "until claimed"),
+    "running": Key("b:{batch}/running", "hash", "lane token to the ranges it holds", "until finished"),
+    "delayed": Key("b:{batch}/delayed", "zset", "position:partition by due time", "until due"),
+    "attempts": Key("b:{batch}/attempts", "hash", "position to its attempt record, for what came back", _RETENTION),
+    "slots": Key("b:{batch}/slots", "hash", "slot to its ticket or lane; absent means idle", "until the batch is over"),
+    "outcomes": Key("b:{batch}/outcomes", "stream", "one columnar blob a finish, id is its ordinal", _RETENTION),
+    "index": Key("b:{batch}/index", "string", "4 bytes a position: the ordinal of its outcome", _RETENTION),
     "leases": Key("leases", "zset", "live lanes by the end of their lease", "until released or reaped"),
     "tickets": Key("tickets", "zset", "tickets out by the time they are overdue", "until begun"),
     "due": Key("due", "zset", "batches by their earliest delayed item", "until due"),

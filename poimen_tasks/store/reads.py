@@ -22,6 +22,7 @@ _TIMES = ("created", "started", "finished", "producer")
 _TEXTS = ("workflow", "stage")
 _FIELDS = (*_COUNTS, *_MARKS, *_TIMES, *_TEXTS, "parts")
 _READ_BYTES = 1 << 18
+_SILENCE = 5.0
 
 
 class Entry(NamedTuple):
@@ -63,19 +64,23 @@ class Reads:
         Raises:
             BatchNotFound: it is not known.
         """
-        values, clock, capacity, pauses = self.client.read(lambda redis: self._status_pipeline(redis, batch))
+        values, clock, tick, capacity, pauses = self.client.read(lambda redis: self._status_pipeline(redis, batch))
         if values[-1] is None:
             raise BatchNotFound(
                 f"batch {batch!r} is not known: it was never dispatched, or its retention is over"
             )
         row = dict(zip(_FIELDS, values, strict=True))
         parts = unpack_parts(row["parts"])
-        return _build_status(batch, row, clock[0] + clock[1] / 1e6, _unserved(row, parts, capacity), _covers(row, batch, parts, pauses))
+        now = clock[0] + clock[1] / 1e6
+        # Capacity is rewritten by each tick: without any tick nobody serves, whatever was written last.
+        fleet = capacity if tick is not None and now - float(tick) < _SILENCE else {}
+        return _build_status(batch, row, now, _unserved(row, parts, fleet), _covers(row, batch, parts, pauses))
 
     def _status_pipeline(self, redis: Redis, batch: str) -> list[Any]:
         pipeline = redis.pipeline(transaction=False)
         pipeline.hmget(self.keys.record(batch), list(_FIELDS))
         pipeline.time()
+        pipeline.hget(self.keys.build("clock"), "tick")
         pipeline.hgetall(self.keys.build("capacity"))
         pipeline.hkeys(self.keys.build("pauses"))
         return pipeline.execute()

@@ -73,12 +73,12 @@ class Scripts:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._overdue = client.settings.ticket_overdue
+        self._bounds = {"overdue": client.settings.ticket_overdue, "unsealed": client.settings.audit_unsealed_limit}
         self._producer = max(15.0, 3 * client.settings.lease)
 
     def _once(self, name: str, request: dict[str, Any], payloads: tuple[bytes, ...] = (), **options: Any) -> Any:
         """Call a script under an owner of its own: our retries are safe, and threads do not meet."""
-        request["overdue"] = self._overdue
+        request |= self._bounds
         return self.client.call(name, request, owner=new_owner(), sequence=1, payloads=payloads, **options)
 
     def put_big(self, batch: str, piece: Slice) -> Slice:
@@ -193,7 +193,7 @@ class Scripts:
         self, name: str, request: dict[str, Any], *, token: str, sequence: int, payloads: tuple[bytes, ...], patience: float
     ) -> dict[bytes, Any]:
         """A lane's step (`step`), or its report without a claim (`finish`)."""
-        request["overdue"] = self._overdue
+        request |= self._bounds
         return self.client.call(  # type: ignore[no-any-return]
             name, request, owner=token, sequence=sequence, payloads=payloads, patience=patience
         )

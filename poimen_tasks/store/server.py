@@ -62,7 +62,10 @@ def running_url(directory: str | os.PathLike[str]) -> str | None:
     """Tell the URL of the embedded server that uses this directory now; None when there is none."""
     try:
         with (Path(directory) / _LOCK).open("r+") as lock:
-            return None if _take(lock) else _described(lock)[1]
+            if _take(lock):
+                return None
+            url = _described(lock)[1]
+            return url if "://" in url else None
     except OSError:
         return None
 

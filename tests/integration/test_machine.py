@@ -355,7 +355,7 @@ class StoreMachine(RuleBasedStateMachine):
         redis, keys = self.store.client.redis, self.store.keys
         counts, leases, tickets = Counter(), set(), set()
         for key in redis.scan_iter(match=keys.build("slots", "*")):
-            batch = key.decode().removeprefix(keys.record("")).removesuffix(":slots")
+            batch = key.decode().removeprefix(keys.record("")).removesuffix("/slots")
             own = Counter()
             for slot, (state, generation, queue) in self.slots(batch).items():
                 own[f"{state.lower()}:{queue}"] += 1
