@@ -27,7 +27,7 @@ _TAIL = re.compile(
     + "|".join(
         re.escape(key.form.removeprefix(_RECORD)).replace(r"\{part\}", r"(\d+)")
         for key in TABLE.values()
-        if key.form.startswith(f"{_RECORD}:")
+        if key.form.startswith(f"{_RECORD}/")
     )
     + r")\Z"
 )
@@ -139,9 +139,8 @@ class Survey:
         answers = self._client.read(
             lambda redis: _look(redis, [(key, self._keys.record(batch)) for key, batch, _ in owned])
         )
-        for (_, batch, part), (lifetime, has_record, is_record) in zip(owned, answers, strict=True):
-            # -1: it would stay for ever. A record itself may be called like a key of another batch (`x:items`).
-            if lifetime == -1 and not has_record and not is_record:
+        for (_, batch, part), (lifetime, has_record) in zip(owned, answers, strict=True):
+            if lifetime == -1 and not has_record:  # -1: it would stay for ever
                 yield batch, int(part) if part.isdecimal() else None
 
     def _listed(self, at: int) -> list[str]:
@@ -175,15 +174,14 @@ def _scan(redis: Redis, cursor: int, pattern: str) -> tuple[int, list[bytes]]:
     return redis.scan(cursor, match=pattern, count=_SCAN)  # type: ignore[return-value]
 
 
-def _look(redis: Redis, pairs: list[tuple[str, str]]) -> list[tuple[int, bool, bool]]:
-    """Of each key: seconds to live (-1: for ever), whether its batch has a record, whether it is a record itself."""
+def _look(redis: Redis, pairs: list[tuple[str, str]]) -> list[tuple[int, bool]]:
+    """Of each key: seconds to live (-1: for ever), and whether its batch has a record."""
     pipeline = redis.pipeline(transaction=False)
     for key, record in pairs:
         pipeline.ttl(key)
         pipeline.exists(record)
-        pipeline.hexists(key, "parts")
-    flat = pipeline.execute(raise_on_error=False)  # HEXISTS on a list is an error, and means no
-    return [(flat[at], bool(flat[at + 1]), flat[at + 2] is True) for at in range(0, len(flat), 3)]
+    flat = pipeline.execute()
+    return [(flat[at], bool(flat[at + 1])) for at in range(0, len(flat), 2)]
 
 
 def _config(redis: Redis) -> dict[str, str]:

@@ -150,7 +150,7 @@ def test_keys_of_a_batch():
 
 
 def _pattern(form: str) -> str:
-    return re.sub(r"\\\{\w+\\\}", r"[^:]+", re.escape(form))
+    return re.sub(r"\\\{\w+\\\}", r"[^:/]+", re.escape(form))
 
 
 def test_every_key_is_in_the_table(store, eventually):

@@ -13,9 +13,7 @@ for _, part in ipairs(request.parts) do
 end
 local removed = 0
 for _, key in ipairs(keys) do
-  -- A batch may be called as a key of another one is (`x:items`): its record stays.
-  local is_record = redis.call('TYPE', key).ok == 'hash' and redis.call('HEXISTS', key, 'parts') == 1
-  if not is_record then removed = removed + redis.call('UNLINK', key) end
+  removed = removed + redis.call('UNLINK', key)
 end
 removed = removed + redis.call('ZREM', K.batches, request.b)
 redis.call('ZREM', K.due, request.b)
