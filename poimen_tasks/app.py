@@ -22,6 +22,9 @@ from poimen_tasks.worker import WorkerRoom
 
 __all__ = ["Poimen"]
 
+#: "Not given", where None has a meaning; 0 and below mean the default for a caller, too.
+_DEFAULT = 0
+
 
 class Poimen:
     """Batches for a Celery app.
@@ -38,7 +41,9 @@ class Poimen:
 
     def __init__(self, app: str | Celery, *, settings: Settings | None = None, **overrides: Any) -> None:
         if settings is not None and overrides:
-            raise SettingsError(f"settings: expected either settings= or single keywords, got both ({', '.join(overrides)})")
+            raise SettingsError(
+                f"settings: expected either settings= or single keywords, got both ({', '.join(overrides)})"
+            )
         if isinstance(app, Celery):
             self.settings = settings or load_settings(dict(app.conf.items()), **overrides)
             self.celery = app
@@ -53,7 +58,11 @@ class Poimen:
     # --- tasks and work ------------------------------------------------------------------------------------------
 
     def task(
-        self, *args: Any, cache: CachePolicy | bool | None = None, retry: RetryPolicy | None = None, prefetch: int | None = None,
+        self,
+        *args: Any,
+        cache: CachePolicy | bool | None = None,
+        retry: RetryPolicy | None = None,
+        prefetch: int | None = None,
         **options: Any,
     ) -> Any:
         """`app.task(...)` plus `policy(...)`: declares a task. Options are Celery's."""
@@ -72,14 +81,14 @@ class Poimen:
         """Work that calls `task(*row)`, or `task(**row)` when the row is a dict; lazy."""
         return StarMap(task, iterable, ids=ids)
 
-    def dispatch(  # noqa: PLR0913 - the one call with all choices
+    def dispatch(
         self,
         work: Any,
         *,
         workflow: str | None = None,
         stage: str = "default",
         batch_id: str | None = None,
-        concurrency: int | None | Default = ...,  # type: ignore[assignment]
+        concurrency: int | None = _DEFAULT,
         queue: str | None = None,
         priority: str = "normal",
         on_success: Any = None,
@@ -92,10 +101,10 @@ class Poimen:
         """Hand over work; returns as soon as it is written, while workers run it.
 
         Args:
-            work: a `group`, a `chord`, `map`/`starmap` of this object or of a task, or any iterable of signatures and `Item`.
+            work: a `group`, a `chord`, a `map` or `starmap` of a task, or an iterable of signatures and `Item`.
             workflow: the run it belongs to; default: the batch's own id, or inside a task the workflow of its batch.
             stage: its name in the workflow.
-            batch_id: an id of your own. One that exists: open, it is continued where it stopped; sealed, you get its handle.
+            batch_id: an id of your own. One that exists is continued where it stopped or, when sealed, just returned.
             concurrency: how many items run at a time, over all workers; default: the setting `batch_concurrency`;
                 0 and below mean the default, None as many as the fleet has.
             queue: the queue for items that name none and whose task is not routed.
@@ -108,15 +117,25 @@ class Poimen:
             on_existing: `continue`, or `raise` for `BatchExists`.
 
         Raises:
-            PoimenError: bad input, before anything is written; in a later slice of the work the batch is cancelled and the
-                error carries `batch_id`.
+            PoimenError: bad input, before anything is written; in a later slice of the work the batch is cancelled
+                and the error carries `batch_id`.
             StoreUnavailable: Redis does not answer within the connect timeout.
         """
         return dispatch(
-            self._runtime, work, workflow=workflow, stage=stage, batch_id=batch_id,
-            concurrency=self.settings.batch_concurrency if concurrency is ... else concurrency,
-            queue=queue, priority=priority, on_success=on_success, on_failure=on_failure, on_complete=on_complete,
-            actor=actor, metadata=metadata, on_existing=on_existing,
+            self._runtime,
+            work,
+            workflow=workflow,
+            stage=stage,
+            batch_id=batch_id,
+            concurrency=concurrency,
+            queue=queue,
+            priority=priority,
+            on_success=on_success,
+            on_failure=on_failure,
+            on_complete=on_complete,
+            actor=actor,
+            metadata=metadata,
+            on_existing=on_existing,
         )
 
     # --- handles -------------------------------------------------------------------------------------------------
@@ -141,7 +160,7 @@ class Poimen:
 
     @staticmethod
     def checkpoint() -> None:
-        """Called now and then by a long body: raises `Cancelled` when its batch was cancelled. Outside of an item it does nothing.
+        """Called now and then by a long body: stops it when its batch was cancelled, and does nothing elsewhere.
 
         Raises:
             Cancelled: the batch was cancelled; let it pass.
@@ -185,7 +204,3 @@ def _has_state(batch: Batch, state: BatchState | str) -> bool:
         return batch.status().state == state
     except BatchNotFound:
         return False  # it expired a moment ago
-
-
-#: The type of "not given", where None has a meaning.
-Default = type(...)

@@ -41,7 +41,7 @@ def current_item() -> RunningItem | None:
 
 
 def enter(item: RunningItem | None) -> RunningItem | None:
-    """A lane begins to run items in this thread, or is over. Returns what was there, to be put back: eager lanes nest."""
+    """A lane begins or ends in this thread. Returns what was there, to be put back: eager lanes nest."""
     before = current_item()
     _local.item = item
     return before

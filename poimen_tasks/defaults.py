@@ -79,9 +79,9 @@ def new_app(name: str, settings: Settings) -> Celery:
         url = None  # said at the first use, when the broker may have been set
     broker = settings.broker_url or url
     if broker is not None:
-        app.conf.broker_url = _for_celery(broker)
+        app.conf.update(broker_url=_for_celery(broker))
     if url is not None:
-        app.conf.result_backend = _for_celery(url)
+        app.conf.update(result_backend=_for_celery(url))
     return app
 
 

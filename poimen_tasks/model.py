@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchState", "BatchStatus", "ErrorInfo", "Item", "ItemStatus", "Outcome", "moment"]
 
 R = TypeVar("R")
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def moment(seconds: float | None) -> datetime | None:

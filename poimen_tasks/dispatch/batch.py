@@ -31,11 +31,13 @@ _OUTAGE = 60.0
 _NO_END = float("inf")
 
 
-def _deadline(timeout: float | None) -> float:
+def _deadline(timeout: Any) -> float:
     if timeout is None:
         return _NO_END
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise InvalidArgument(f"timeout {timeout!r:.60} is not allowed; use seconds from 0, or None to wait as long as it takes")
+        raise InvalidArgument(
+            f"timeout {timeout!r:.60} is not allowed; use seconds from 0, or None to wait as long as it takes"
+        )
     return time.monotonic() + timeout
 
 
@@ -48,14 +50,18 @@ def concurrency_limit(value: Any, default: int) -> int:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidArgument(f"concurrency {value!r:.60} is not allowed; use a whole number, or None for the whole fleet")
+        raise InvalidArgument(
+            f"concurrency {value!r:.60} is not allowed; use a whole number, or None for the whole fleet"
+        )
     return value if value > 0 else default
 
 
 class Batch:
     """One batch. Every method reads or changes the store; the object itself holds only ids."""
 
-    def __init__(self, runtime: Runtime, batch_id: str, *, workflow: str | None = None, stage: str | None = None) -> None:
+    def __init__(
+        self, runtime: Runtime, batch_id: str, *, workflow: str | None = None, stage: str | None = None
+    ) -> None:
         self.id = batch_id
         self._runtime = runtime
         self._workflow = workflow
@@ -106,12 +112,16 @@ class Batch:
         reads = self._store.reads
         position = reads.position_of(self.id, str(item_id))
         if position is None:
-            raise ItemNotFound(f"batch {self.id!r} has no item {item_id!r}; see `status().total`, or the ids given at dispatch")
+            raise ItemNotFound(
+                f"batch {self.id!r} has no item {item_id!r}; see `status().total`, or the ids given at dispatch"
+            )
         entry = reads.entry(self.id, reads.ordinal_of(self.id, position))
         if entry is None:
             return None
         wanted = reads.names(self.id, [position])[0]
-        return next((found for found in decode_blob(entry.blob, cursor_start(entry.ordinal)) if found.item_id == wanted), None)
+        return next(
+            (found for found in decode_blob(entry.blob, cursor_start(entry.ordinal)) if found.item_id == wanted), None
+        )
 
     def result(self, item_id: str) -> Any:
         """The result of one item.
@@ -122,10 +132,14 @@ class Batch:
         """
         found = self.outcome(item_id)
         if found is None:
-            raise BatchFailed(f"item {item_id!r} of batch {self.id!r} has no outcome yet; wait for it", batch_id=self.id)
+            raise BatchFailed(
+                f"item {item_id!r} of batch {self.id!r} has no outcome yet; wait for it", batch_id=self.id
+            )
         if not found.ok:
             raise BatchFailed(
-                f"item {item_id!r} of batch {self.id!r} {found.status}: {found.error}", batch_id=self.id, failed=1,
+                f"item {item_id!r} of batch {self.id!r} {found.status}: {found.error}",
+                batch_id=self.id,
+                failed=1,
                 errors={str(item_id): str(found.error)},
             )
         return found.result
@@ -151,7 +165,9 @@ class Batch:
 
     def _stream(self, ordinal: int, skip: int, deadline: float) -> Iterator[Outcome[Any]]:
         for entry in self._entries(max(0, ordinal - 1), deadline):
-            yield from decode_blob(entry.blob, cursor_start(entry.ordinal), skip=skip if entry.ordinal == ordinal else 0)
+            yield from decode_blob(
+                entry.blob, cursor_start(entry.ordinal), skip=skip if entry.ordinal == ordinal else 0
+            )
 
     def _entries(self, after: int, deadline: float) -> Iterator[Entry]:
         """Stream entries behind an ordinal until the end of the batch; checks now and then that there still is one."""
@@ -199,14 +215,21 @@ class Batch:
             ledger.add(entry.ordinal, entry.blob)
         status = self.status()
         report = BatchReport(
-            ledger, batch_id=self.id, workflow=status.workflow, stage=status.stage, total=status.total, concurrency=status.concurrency
+            ledger,
+            batch_id=self.id,
+            workflow=status.workflow,
+            stage=status.stage,
+            total=status.total,
+            concurrency=status.concurrency,
         )
         if raise_on_error and not report.ok:
             first = {item_id: str(report.errors[item_id]) for item_id, _ in zip(report.errors, range(10), strict=False)}
             raise BatchFailed(
                 f"batch {self.id!r}: {status.failed} of {status.total} items failed, {status.cancelled} cancelled, "
                 f"{status.skipped} skipped; first: {first}",
-                batch_id=self.id, failed=status.failed, errors=first,
+                batch_id=self.id,
+                failed=status.failed,
+                errors=first,
             )
         return report
 
@@ -214,8 +237,8 @@ class Batch:
         running = context.current_item()
         if running is not None and not self.status().is_over:
             raise WouldDeadlock(
-                f"waiting for batch {self.id!r} inside item {running.position} of batch {running.batch!r} would hold the slot "
-                "that it may need; use on_success= or a chord, or wait in the producer"
+                f"waiting for batch {self.id!r} inside item {running.position} of batch {running.batch!r} would hold "
+                "the slot that it may need; use on_success= or a chord, or wait in the producer"
             )
 
     def callback_result(self, kind: str = "on_success", timeout: float | None = None) -> Any:
@@ -242,7 +265,9 @@ class Batch:
         for outcome in hidden.outcomes(timeout=left):
             if outcome.ok:
                 return outcome.result
-            raise BatchFailed(f"{kind} of batch {self.id!r} {outcome.status}: {outcome.error}", batch_id=self.id, failed=1)
+            raise BatchFailed(
+                f"{kind} of batch {self.id!r} {outcome.status}: {outcome.error}", batch_id=self.id, failed=1
+            )
         raise BatchFailed(f"{kind} of batch {self.id!r} has no outcome", batch_id=self.id)
 
     # --- steering ------------------------------------------------------------------------------------------------
@@ -321,7 +346,9 @@ class Batch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is None or isinstance(error, GeneratorExit):
             return
         try:
@@ -333,5 +360,6 @@ class Batch:
 def _counts(status: BatchStatus) -> str:
     text = f"{status.finished} of {status.total} items finished, {status.running} running"
     if status.unserved_queues:
-        text += f"; no worker serves {', '.join(status.unserved_queues)}: start one with `celery -A ... worker -Q {status.unserved_queues[0]}`"
+        names = ",".join(status.unserved_queues)
+        text += f"; no worker serves {names}: start one with `celery -A ... worker -Q {names}`"
     return text

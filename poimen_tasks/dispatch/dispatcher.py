@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from poimen_tasks import codec, context
 from poimen_tasks.dispatch.batch import Batch, concurrency_limit
-from poimen_tasks.dispatch.hidden import KINDS, encode_callback
 from poimen_tasks.dispatch.canvas import Plan, plan
+from poimen_tasks.dispatch.hidden import KINDS, encode_callback
 from poimen_tasks.dispatch.routing import PRIORITIES
 from poimen_tasks.dispatch.slices import EMPTY, iter_slices
 from poimen_tasks.errors import BatchExists, BatchNotFound, DispatchAborted, InvalidArgument, PoimenError
@@ -30,7 +30,7 @@ _EXISTING = ("continue", "raise")
 _MOST_PARTS = 500
 
 
-def dispatch(  # noqa: PLR0913 - the public call
+def dispatch(
     runtime: Runtime,
     work: Any,
     *,
@@ -56,7 +56,9 @@ def dispatch(  # noqa: PLR0913 - the public call
     named = batch_id is not None or running is not None
     batch = check_name(batch_id, "batch id") if batch_id is not None else _derived_id(running)
     record = {
-        "workflow": check_name(workflow if workflow is not None else (running.workflow if running else batch), "workflow"),
+        "workflow": check_name(
+            workflow if workflow is not None else (running.workflow if running else batch), "workflow"
+        ),
         "stage": check_name(stage, "stage"),
         "actor": check_name(actor if actor is not None else (running.actor if running else "unknown"), "actor"),
         "limit": concurrency_limit(concurrency, runtime.settings.batch_concurrency),
@@ -64,13 +66,19 @@ def dispatch(  # noqa: PLR0913 - the public call
         "retention": runtime.settings.retention,
     }
     read = plan(
-        runtime.app, work, queue=queue, priority=priority, on_success=on_success, on_failure=on_failure, on_complete=on_complete
+        runtime.app,
+        work,
+        queue=queue,
+        priority=priority,
+        on_success=on_success,
+        on_failure=on_failure,
+        on_complete=on_complete,
     )
     return _Dispatch(runtime, batch, record, read, on_existing).run(may_exist=named)
 
 
 def _derived_id(running: context.RunningItem | None) -> str:
-    """A random id; inside an item the n-th dispatch always gets the same one, so that a retry does not dispatch twice."""
+    """A random id; inside an item the n-th dispatch always gets the same one, so a retry does not dispatch twice."""
     if running is None:
         return secrets.token_hex(8)
     running.dispatches += 1
@@ -103,12 +111,16 @@ class _Dispatch:
         slices = self._slices(now)
         first = next(slices, EMPTY)
         whole = first.count == self._plan.size_hint or first is EMPTY
-        callbacks = [(KINDS[name], encode_callback(self._runtime.app, one, now)) for name, one in self._plan.callbacks.items()]
+        callbacks = [
+            (KINDS[name], encode_callback(self._runtime.app, one, now)) for name, one in self._plan.callbacks.items()
+        ]
         opened, _, _ = self._store.scripts.open_batch(
             self._batch, record=self._record, parts=self._parts, piece=first, seal=whole, callbacks=callbacks
         )
         if opened.existed:
-            raise BatchExists(f"batch {self._batch!r} was opened by another producer at this moment; dispatch again to join it")
+            raise BatchExists(
+                f"batch {self._batch!r} was opened by another producer at this moment; dispatch again to join it"
+            )
         self._written = first.count
         self._publish(opened.tickets)
         if not whole:
@@ -122,7 +134,9 @@ class _Dispatch:
         except BatchNotFound:
             return None
         if self._on_existing == "raise":
-            raise BatchExists(f"batch {self._batch!r} exists ({status.state}); choose another id, or on_existing='continue'")
+            raise BatchExists(
+                f"batch {self._batch!r} exists ({status.state}); choose another id, or on_existing='continue'"
+            )
         (sealed,) = self._store.reads.field(self._batch, "sealed")
         if sealed != b"1":
             self._parts, self._written = self._store.reads.parts(self._batch), status.total
@@ -142,7 +156,8 @@ class _Dispatch:
             self._parts = [*self._parts, *new]
             if len(self._parts) > _MOST_PARTS:
                 raise InvalidArgument(
-                    f"batch {self._batch!r} has more than {_MOST_PARTS} combinations of task, route and limits; use fewer, or several batches"
+                    f"batch {self._batch!r} has more than {_MOST_PARTS} combinations of task, route and limits; "
+                    "use fewer, or several batches"
                 )
             yield piece
 
@@ -155,7 +170,9 @@ class _Dispatch:
                 self._publish(self._store.scripts.seal_batch(self._batch).tickets)
         except Refusal as refusal:
             if refusal.code in ("OFFSET", "SEALED"):
-                raise BatchExists(f"batch {self._batch!r}: another producer is writing it ({refusal.code.lower()} {refusal.detail})") from refusal
+                raise BatchExists(
+                    f"batch {self._batch!r}: another producer is writing it ({refusal.code.lower()} {refusal.detail})"
+                ) from refusal
             raise
         except Exception as error:
             self._abort(error)
@@ -178,7 +195,9 @@ class _Dispatch:
     def _abort(self, error: Exception) -> None:
         """Cancel what was written; the error says so and carries the batch's id."""
         try:
-            Batch(self._runtime, self._batch).cancel(f"dispatch aborted: {type(error).__name__}: {str(error)[:300]}", "dispatch")
+            Batch(self._runtime, self._batch).cancel(
+                f"dispatch aborted: {type(error).__name__}: {str(error)[:300]}", "dispatch"
+            )
         except PoimenError as failed:
             error.add_note(f"batch {self._batch!r} could not be cancelled: {failed}")
         if isinstance(error, PoimenError):
@@ -186,7 +205,8 @@ class _Dispatch:
             error.add_note(f"batch {self._batch!r}: the {self._written} items before it are cancelled")
             return
         raise DispatchAborted(
-            f"the work of batch {self._batch!r} raised {type(error).__name__} after {self._written} items: {error}; they are cancelled",
+            f"the work of batch {self._batch!r} raised {type(error).__name__} after {self._written} items: {error}; "
+            "they are cancelled",
             batch_id=self._batch,
         ) from error
 

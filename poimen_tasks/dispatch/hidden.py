@@ -1,4 +1,4 @@
-"""Callbacks as they are stored with a batch: each a hidden batch of one item, ready to be opened by the script that ends it.
+"""Callbacks as they are stored with a batch: each a hidden batch of one item, opened by the script that ends it.
 
 A plain task signature is that item itself. Any other canvas is published as it is by an item of `poimen.callback`.
 """
@@ -42,8 +42,8 @@ def register_callback_task(app: Celery) -> None:
     def publish_canvas(*arguments: Any) -> str:
         """Called with the canvas last, and before it what the callback is given."""
         *given, canvas = arguments
-        result = maybe_signature(canvas, app=app).apply_async(tuple(given))
-        return str(result.id)
+        made: Any = maybe_signature(canvas, app=app)
+        return str(made.apply_async(tuple(given)).id)
 
 
 def encode_callback(app: Celery, signature: Mapping[str, Any], now: float) -> bytes:
@@ -57,8 +57,9 @@ def encode_callback(app: Celery, signature: Mapping[str, Any], now: float) -> by
     router = Router(app)
     options = dict(signature.get("options") or {})
     extras: dict[str, Any] = {}
+    kwargs: dict[str, Any] = {}
     if signature["task"] in _SPECIAL:
-        task, args, kwargs = app.tasks[CALLBACK_TASK], [dict(signature)], {}
+        task, args = app.tasks[CALLBACK_TASK], [dict(signature)]
         number = router.number(task, {}, args, kwargs)
     else:
         task = app.tasks[signature["task"]]
@@ -71,5 +72,7 @@ def encode_callback(app: Celery, signature: Mapping[str, Any], now: float) -> by
                 linked = options[name]
                 extras[short] = list(linked) if isinstance(linked, list | tuple) else [linked]
     calls = codec.encode_many([[args, kwargs]], name=lambda _i: f"callback {signature['task']}", limit=None)
-    chunk = encode_chunk(enqueued=now, parts=number, kind=KIND_FULL, calls=calls, extras=[(0, extras)] if extras else None)
+    chunk = encode_chunk(
+        enqueued=now, parts=number, kind=KIND_FULL, calls=calls, extras=[(0, extras)] if extras else None
+    )
     return bytes(msgpack.packb({"parts": pack_parts(router.parts), "chunk": chunk}, use_bin_type=False))

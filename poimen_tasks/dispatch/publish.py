@@ -23,7 +23,7 @@ __all__ = ["LANE_LIFE", "LANE_TASK", "publish_tickets"]
 #: The name of the task whose runs are lanes.
 LANE_TASK = "poimen.lane"
 
-#: Seconds after which a lane with time-limited items goes on under a fresh ticket, so that Celery's own limit can back ours.
+#: Seconds after which a lane with time-limited items goes on under a fresh ticket: Celery's own limit backs ours.
 LANE_LIFE = 10.0
 
 _BACKSTOP = 5.0

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import msgpack
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
-    ConnectionError,
     NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     ResponseError,
-    TimeoutError,
+)
+from redis.exceptions import (
+    ConnectionError as RedisConnectionError,
+)
+from redis.exceptions import (
+    TimeoutError as RedisTimeoutError,
 )
 from redis.retry import Retry
 
@@ -40,8 +44,6 @@ from poimen_tasks.store.loader import Script, load_script
 
 __all__ = ["Client", "Refusal"]
 
-T = TypeVar("T")
-
 
 class Refusal(PoimenError):
     """A script refused: `code` says why, `detail` what."""
@@ -52,24 +54,24 @@ class Refusal(PoimenError):
         self.detail = detail
 
 
+_TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
+    "NOT_FOUND": (BatchNotFound, "batch {!r} is not known: it was never dispatched, or its retention is over"),
+    "DUPLICATE": (DuplicateItem, "item id {!r} is used twice in the batch: ids are unique within a batch"),
+    "LAYOUT": (
+        LayoutMismatch,
+        f"the stored data has layout {{}}, this version reads layout {LAYOUT}: upgrade workers before producers",
+    ),
+    "CANCELLED": (InvalidArgument, "batch {!r} was cancelled: dispatch its failed items as a new batch"),
+    "CALLBACKS": (
+        InvalidArgument,
+        "{} callbacks of the batch are still running: wait for them, then retry the failed items",
+    ),
+}
+
+
 def _translate(code: str, detail: str) -> PoimenError:
-    if code == "NOT_FOUND":
-        return BatchNotFound(f"batch {detail!r} is not known: it was never dispatched, or its retention is over")
-    if code == "DUPLICATE":
-        return DuplicateItem(f"item id {detail!r} is used twice in the batch: ids are unique within a batch")
-    if code == "LAYOUT":
-        return LayoutMismatch(
-            f"the stored data has layout {detail}, this version reads layout {LAYOUT}: upgrade workers before producers"
-        )
-    if code == "CANCELLED":
-        return InvalidArgument(f"batch {detail!r} was cancelled: dispatch its failed items as a new batch")
-    if code == "CALLBACKS":
-        return InvalidArgument("the batch's callbacks are still running: wait for them, then retry the failed items")
-    if code == "PARTS":
-        return InvalidArgument(
-            f"batch {detail!r} has more than 1,000 combinations of route, activity and limits: dispatch several batches"
-        )
-    return Refusal(code, detail)
+    kind, text = _TRANSLATIONS.get(code, (None, ""))
+    return Refusal(code, detail) if kind is None else kind(text.format(detail))
 
 
 class Client:
@@ -93,7 +95,7 @@ class Client:
         self.redis.close()
         self.redis.connection_pool.disconnect()
 
-    def read(self, call: Callable[[Redis], T], *, patience: float | None = None) -> T:
+    def read(self, call: Callable[[Any], Any], *, patience: float | None = None) -> Any:
         """Run a command that changes nothing, again while the server does not answer, for `patience` seconds."""
         deadline = time.monotonic() + (self.settings.connect_timeout if patience is None else patience)
         pause = 0.05
@@ -102,7 +104,7 @@ class Client:
                 return call(self.redis)
             except AuthenticationError as error:
                 self._refused(error)
-            except (ConnectionError, TimeoutError) as error:
+            except (RedisConnectionError, RedisTimeoutError) as error:
                 if time.monotonic() + pause > deadline:
                     self._unavailable(error)
             except ResponseError as error:
@@ -111,7 +113,13 @@ class Client:
             pause = min(pause * 2, 1.0)
 
     def call(
-        self, name: str, request: dict[str, Any], *, owner: str, sequence: int, payloads: tuple[bytes, ...] = (),
+        self,
+        name: str,
+        request: dict[str, Any],
+        *,
+        owner: str,
+        sequence: int,
+        payloads: tuple[bytes, ...] = (),
         patience: float | None = None,
     ) -> Any:
         """Run a script; a lost reply is asked for again under the same owner and sequence.
@@ -128,12 +136,12 @@ class Client:
         return msgpack.unpackb(reply, raw=True, strict_map_key=False)
 
     @staticmethod
-    def _evaluate(redis: Redis, script: Script, arguments: tuple[Any, ...]) -> bytes:
+    def _evaluate(redis: Any, script: Script, arguments: tuple[Any, ...]) -> bytes:
         try:
-            return redis.evalsha(script.sha, 1, *arguments)  # type: ignore[no-any-return,return-value]
+            return bytes(redis.evalsha(script.sha, 1, *arguments))
         except NoScriptError:
             redis.script_load(script.source)
-            return redis.evalsha(script.sha, 1, *arguments)  # type: ignore[no-any-return,return-value]
+            return bytes(redis.evalsha(script.sha, 1, *arguments))
 
     def _unavailable(self, error: Exception) -> NoReturn:
         raise StoreUnavailable(
@@ -147,7 +155,9 @@ class Client:
             code, _, detail = text.partition(" ")
             raise _translate(code.removeprefix("POIMEN_"), detail) from None
         if isinstance(error, OutOfMemoryError) or text.startswith("OOM"):
-            raise StoreRefused(f"Redis at {mask_url(self.url)} is out of memory and takes no new work: {text[:200]}") from error
+            raise StoreRefused(
+                f"Redis at {mask_url(self.url)} is out of memory and takes no new work: {text[:200]}"
+            ) from error
         # The client library cuts the code off the errors that it has a class for.
         known = isinstance(error, AuthenticationError | NoPermissionError | ReadOnlyError)
         if known or text.startswith(("READONLY", "MISCONF", "NOPERM", "NOAUTH", "WRONGPASS", "LOADING", "BUSY")):

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgpack
-from redis import Redis
 
 from poimen_tasks.errors import BatchNotFound
 from poimen_tasks.model import BatchState, BatchStatus, moment
@@ -66,9 +65,7 @@ class Reads:
         """
         values, clock, tick, capacity, pauses = self.client.read(lambda redis: self._status_pipeline(redis, batch))
         if values[-1] is None:
-            raise BatchNotFound(
-                f"batch {batch!r} is not known: it was never dispatched, or its retention is over"
-            )
+            raise BatchNotFound(f"batch {batch!r} is not known: it was never dispatched, or its retention is over")
         row = dict(zip(_FIELDS, values, strict=True))
         parts = unpack_parts(row["parts"])
         now = clock[0] + clock[1] / 1e6
@@ -76,18 +73,19 @@ class Reads:
         fleet = capacity if tick is not None and now - float(tick) < _SILENCE else {}
         return _build_status(batch, row, now, _unserved(row, parts, fleet), _covers(row, batch, parts, pauses))
 
-    def _status_pipeline(self, redis: Redis, batch: str) -> list[Any]:
+    def _status_pipeline(self, redis: Any, batch: str) -> list[Any]:
         pipeline = redis.pipeline(transaction=False)
         pipeline.hmget(self.keys.record(batch), list(_FIELDS))
         pipeline.time()
         pipeline.hget(self.keys.build("clock"), "tick")
         pipeline.hgetall(self.keys.build("capacity"))
         pipeline.hkeys(self.keys.build("pauses"))
-        return pipeline.execute()
+        return list(pipeline.execute())
 
     def field(self, batch: str, *names: str) -> list[bytes | None]:
         """Raw fields of a batch's record."""
-        return self.client.read(lambda redis: redis.hmget(self.keys.record(batch), list(names)))  # type: ignore[return-value]
+        values: list[bytes | None] = self.client.read(lambda redis: redis.hmget(self.keys.record(batch), list(names)))
+        return values
 
     def parts(self, batch: str) -> list[Part]:
         """The partitions of a batch."""
@@ -99,18 +97,17 @@ class Reads:
     def outcomes(
         self, batch: str, *, after: int, block: float | None, count: int, patience: float | None = None
     ) -> list[Entry]:
-        """Entries of the outcome stream behind ordinal `after`; waits up to `block` seconds for the first (None: not at all)."""
+        """Entries of the outcome stream behind an ordinal; waits `block` seconds for the first (None: not at all)."""
         key = self.keys.build("outcomes", batch)
         # A wait longer than the socket's patience would look like a server that does not answer.
         longest = self.client.settings.socket_timeout / 2
         wait = None if block is None else max(1, round(min(block, longest) * 1000))
-        reply = self.client.read(lambda redis: redis.xread({key: f"{after}-0"}, count=count, block=wait), patience=patience)
+        reply = self.client.read(
+            lambda redis: redis.xread({key: f"{after}-0"}, count=count, block=wait), patience=patience
+        )
         if not reply:
             return []
-        return [
-            Entry(int(entry.partition(b"-")[0]), fields[b"b"], b"o" in fields)
-            for entry, fields in reply[0][1]  # type: ignore[index]
-        ]
+        return [Entry(int(entry.partition(b"-")[0]), fields[b"b"], b"o" in fields) for entry, fields in reply[0][1]]
 
     def entries(self, batch: str, *, after: int = 0) -> Iterator[list[Entry]]:
         """All entries there are, in slices whose size follows the entries' bytes."""
@@ -128,18 +125,22 @@ class Reads:
 
     def index(self, batch: str) -> bytes:
         """The ordinals of all outcomes, 4 bytes a position, read in slices."""
-        key, pieces, step = self.keys.build("index", batch), [], 1 << 20
-        while True:
-            at = len(pieces) * step
-            piece = self.client.read(lambda redis, at=at: redis.getrange(key, at, at + step - 1))  # type: ignore[misc]
-            pieces.append(piece)
-            if len(piece) < step:
-                return b"".join(pieces)
+        key, step = self.keys.build("index", batch), 1 << 20
+        pieces: list[bytes] = []
+
+        def piece(redis: Any) -> Any:
+            return redis.getrange(key, len(pieces) * step, len(pieces) * step + step - 1)
+
+        while not pieces or len(pieces[-1]) == step:
+            pieces.append(self.client.read(piece))
+        return b"".join(pieces)
 
     def ordinal_of(self, batch: str, position: int) -> int:
         """The ordinal of an item's outcome; 0 when there is none yet."""
-        mark = self.client.read(lambda redis: redis.getrange(self.keys.build("index", batch), position * 4, position * 4 + 3))
-        return int.from_bytes(mark, "big")  # type: ignore[arg-type]
+        mark = self.client.read(
+            lambda redis: redis.getrange(self.keys.build("index", batch), position * 4, position * 4 + 3)
+        )
+        return int.from_bytes(mark, "big")
 
     def position_of(self, batch: str, item_id: str) -> int | None:
         """The position of an item, or None when the batch has no such item."""
@@ -149,27 +150,33 @@ class Reads:
         if named and int(named):
             found = self.client.read(lambda redis: redis.hget(self.keys.build("ids", batch), item_id))
             if found is not None:
-                return int(found)  # type: ignore[arg-type]
-        if not (item_id.isascii() and item_id.isdigit() and str(int(item_id)) == item_id and int(item_id) < int(total or 0)):
+                return int(found)
+        if not (
+            item_id.isascii() and item_id.isdigit() and str(int(item_id)) == item_id and int(item_id) < int(total or 0)
+        ):
             return None
         return int(item_id) if not int(named or 0) or self._is_unnamed(batch, int(item_id)) else None
 
     def _is_unnamed(self, batch: str, position: int) -> bool:
         """True when the item's slice came before the first custom id: only from there on the store knows ids."""
-        return not self.client.read(lambda redis: redis.hexists(self.keys.build("names", batch), str(position // CHUNK)))
+        return not self.client.read(
+            lambda redis: redis.hexists(self.keys.build("names", batch), str(position // CHUNK))
+        )
 
     def chunks(self, batch: str, numbers: Sequence[int]) -> dict[int, ChunkView]:
         """Chunks by number."""
         if not numbers:
             return {}
         blobs = self.client.read(lambda redis: redis.hmget(self.keys.build("items", batch), [str(n) for n in numbers]))
-        return {n: ChunkView(blob) for n, blob in zip(numbers, blobs, strict=True) if blob is not None}  # type: ignore[arg-type]
+        return {n: ChunkView(blob) for n, blob in zip(numbers, blobs, strict=True) if blob is not None}
 
     def names(self, batch: str, positions: Sequence[int]) -> list[str]:
         """The ids of these positions."""
         views = self.chunks(batch, sorted({position // CHUNK for position in positions}))
         return [
-            views[position // CHUNK].item_id(position % CHUNK, position) if position // CHUNK in views else str(position)
+            views[position // CHUNK].item_id(position % CHUNK, position)
+            if position // CHUNK in views
+            else str(position)
             for position in positions
         ]
 
@@ -178,18 +185,18 @@ class Reads:
         data = self.client.read(lambda redis: redis.hget(self.keys.build("big", batch), str(position)))
         if data is None:
             raise BatchNotFound(f"batch {batch!r}: the call of item {position} is gone")
-        return data  # type: ignore[return-value]
+        return bytes(data)
 
     def batches(self, *, workflow: str | None = None, newest: int = 1000) -> list[str]:
         """Batch ids, newest first."""
         key = self.keys.build("batches") if workflow is None else self.keys.build("workflow", workflow)
-        return [_text(name) for name in self.client.read(lambda redis: redis.zrevrange(key, 0, newest - 1))]  # type: ignore[union-attr]
+        return [_text(name) for name in self.client.read(lambda redis: redis.zrevrange(key, 0, newest - 1))]
 
     def workers(self) -> list[WorkerInfo]:
         """The workers that said they live."""
         rows = self.client.read(lambda redis: redis.hgetall(self.keys.build("workers")))
         found = []
-        for name, blob in rows.items():  # type: ignore[union-attr]
+        for name, blob in rows.items():
             entry = msgpack.unpackb(blob, raw=True, strict_map_key=False)
             offers = tuple((_text(queue), slots) for queue, slots in entry.get(b"q") or ())
             found.append(WorkerInfo(_text(name), float(entry[b"t"]), offers, msgpack.unpackb(entry[b"d"])))
@@ -198,19 +205,21 @@ class Reads:
     def ticket_queue(self, batch: str, slot: int) -> str | None:
         """The queue that a slot's ticket went to, or None when the slot has none."""
         value = self.client.read(lambda redis: redis.hget(self.keys.build("slots", batch), str(slot)))
-        if value is None or not value.startswith(b"T|"):  # type: ignore[union-attr,arg-type]
+        if value is None or not value.startswith(b"T|"):
             return None
-        return _text(value).split("|", 3)[3]  # type: ignore[arg-type]
+        return _text(value).split("|", 3)[3]
 
     def tickets_out(self, queue: str) -> int:
         """Tickets out on a queue, of all batches."""
         value = self.client.read(lambda redis: redis.hget(self.keys.build("queues"), f"t:{queue}"))
-        return int(value or 0)  # type: ignore[arg-type]
+        return int(value or 0)
 
     def leases(self) -> list[tuple[str, int, int, float]]:
         """All live lanes: batch, slot, generation, end of the lease in seconds since 1970."""
         found = []
-        for member, score in self.client.read(lambda redis: redis.zrange(self.keys.build("leases"), 0, -1, withscores=True)):  # type: ignore[union-attr]
+        for member, score in self.client.read(
+            lambda redis: redis.zrange(self.keys.build("leases"), 0, -1, withscores=True)
+        ):
             batch, slot, generation = _text(member).split("\t")
             found.append((batch, int(slot), int(generation), float(score)))
         return found
@@ -252,9 +261,7 @@ def _state_of(row: dict[str, Any], numbers: dict[str, int], now: float, *, pause
     return BatchState.RUNNING if row["started"] else BatchState.OPEN
 
 
-def _build_status(
-    batch: str, row: dict[str, Any], now: float, unserved: tuple[str, ...], paused: bool
-) -> BatchStatus:
+def _build_status(batch: str, row: dict[str, Any], now: float, unserved: tuple[str, ...], paused: bool) -> BatchStatus:
     numbers = {name: int(row[name] or 0) for name in (*_COUNTS, *_MARKS)}
     times = {name: float(row[name]) if row[name] and float(row[name]) else None for name in _TIMES}
     return BatchStatus(

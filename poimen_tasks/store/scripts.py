@@ -82,7 +82,7 @@ class Scripts:
         return self.client.call(name, request, owner=new_owner(), sequence=1, payloads=payloads, **options)
 
     def put_big(self, batch: str, piece: Slice) -> Slice:
-        """Write the large calls of a slice ahead of it, when they are too much for one write. Returns what is left to write."""
+        """Write the large calls of a slice ahead of it, when they are too much for one write. Returns the rest."""
         if sum(len(data) for _, data in piece.big) <= _INLINE:
             return piece
         for portion in _portions(piece.big):
@@ -91,16 +91,32 @@ class Scripts:
         return piece._replace(big=[])
 
     def open_batch(
-        self, batch: str, *, record: dict[str, Any], parts: Sequence[Part], piece: Slice, seal: bool,
+        self,
+        batch: str,
+        *,
+        record: dict[str, Any],
+        parts: Sequence[Part],
+        piece: Slice,
+        seal: bool,
         callbacks: Sequence[tuple[str, bytes]] = (),
     ) -> tuple[Opened, list[Part] | None, bool]:
-        """Create a batch with its first slice; of an existing one return what it is, its partitions, and whether it is cancelled."""
+        """Create a batch with its first slice; an existing one is described, with partitions and cancel flag."""
         request, payloads = _slice_request(0, self.put_big(batch, piece), parts)
-        request |= record | {"b": batch, "seal": seal, "producer": self._producer, "callbacks": [list(c) for c in callbacks]}
+        request |= record | {
+            "b": batch,
+            "seal": seal,
+            "producer": self._producer,
+            "callbacks": [list(c) for c in callbacks],
+        }
         reply = self._once("open_batch", request, payloads)
         opened = Opened(
-            bool(reply[b"existed"]), reply[b"total"], reply[b"sealed"] == 1, reply[b"over"] == 1,
-            reply[b"workflow"].decode(), reply[b"stage"].decode(), tickets_of(reply),
+            bool(reply[b"existed"]),
+            reply[b"total"],
+            reply[b"sealed"] == 1,
+            reply[b"over"] == 1,
+            reply[b"workflow"].decode(),
+            reply[b"stage"].decode(),
+            tickets_of(reply),
         )
         known = unpack_parts(reply[b"parts"]) if opened.existed else None
         return opened, known, reply.get(b"cancel") == 1
@@ -162,12 +178,23 @@ class Scripts:
         return tickets_of(self._once("reissue_ticket", {"b": batch, "s": slot, "reissue": reissue}))
 
     def tick(
-        self, worker: str, *, offers: Sequence[tuple[str, int]], payload: bytes, period: float, lease: float, leave: bool = False
+        self,
+        worker: str,
+        *,
+        offers: Sequence[tuple[str, int]],
+        payload: bytes,
+        period: float,
+        lease: float,
+        leave: bool = False,
     ) -> dict[bytes, Any]:
         """A worker's sign of life, and the fleet's chores when it leads."""
         request = {
-            "worker": worker, "info": [list(offer) for offer in offers], "payload": payload,
-            "period": period, "lease": lease, "leave": leave,
+            "worker": worker,
+            "info": [list(offer) for offer in offers],
+            "payload": payload,
+            "period": period,
+            "lease": lease,
+            "leave": leave,
         }
         return self._once("tick", request, patience=1.0)  # type: ignore[no-any-return]
 
@@ -190,7 +217,14 @@ class Scripts:
         return int(self._once("repair_keys", request)[b"removed"])
 
     def step(
-        self, name: str, request: dict[str, Any], *, token: str, sequence: int, payloads: tuple[bytes, ...], patience: float
+        self,
+        name: str,
+        request: dict[str, Any],
+        *,
+        token: str,
+        sequence: int,
+        payloads: tuple[bytes, ...],
+        patience: float,
     ) -> dict[bytes, Any]:
         """A lane's step (`step`), or its report without a claim (`finish`)."""
         request |= self._bounds

@@ -154,7 +154,8 @@ class Survey:
                 pipeline.hmget(self._keys.record(batch), list(fields))
             return pipeline.execute()
 
-        return self._client.read(ask)
+        rows: list[list[bytes | None]] = self._client.read(ask)
+        return rows
 
     def _open_callbacks(self, batch: str, round_: int) -> list[str]:
         hidden = [f"{batch}@{kind}.{round_}" for kind in _KINDS]

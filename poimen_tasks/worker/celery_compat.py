@@ -146,8 +146,10 @@ class LaneBackend:
             return result
         return self._real.store_result(task_id, result, state, *args, **kwargs)
 
-    def mark_as_done(self, task_id: str, result: Any, request: Any = None, store_result: bool = True, **kwargs: Any) -> None:  # noqa: FBT001,FBT002 - Celery's signature
-        """Our item succeeded; its result is encoded here, so that one that does not travel fails the item with all hooks."""
+    def mark_as_done(
+        self, task_id: str, result: Any, request: Any = None, store_result: bool = True, **kwargs: Any
+    ) -> None:
+        """Our item succeeded; encoded here, so that a result that does not travel fails the item with all hooks."""
         current = _captures.current
         if task_id != current.message_id:
             self._real.mark_as_done(task_id, result, request, store_result, **kwargs)
@@ -160,9 +162,15 @@ class LaneBackend:
             raise ResultError(str(error)) from error
         current.state = states.SUCCESS
 
-    def mark_as_failure(
-        self, task_id: str, exc: BaseException, traceback: Any = None, request: Any = None, store_result: bool = True,  # noqa: FBT001,FBT002
-        call_errbacks: bool = True, **kwargs: Any,  # noqa: FBT001,FBT002 - Celery's signature
+    def mark_as_failure(  # noqa: PLR0917 - Celery's signature
+        self,
+        task_id: str,
+        exc: BaseException,
+        traceback: Any = None,
+        request: Any = None,
+        store_result: bool = True,
+        call_errbacks: bool = True,
+        **kwargs: Any,
     ) -> None:
         """Our item failed; its own errbacks run as Celery runs them."""
         current = _captures.current
@@ -174,20 +182,22 @@ class LaneBackend:
         if call_errbacks and request is not None and request.errbacks:
             self._real._call_task_errbacks(request, exc, traceback)  # noqa: SLF001
 
-    def mark_as_retry(self, task_id: str, exc: BaseException, traceback: Any = None, **kwargs: Any) -> None:
+    def mark_as_retry(self, task_id: str, exc: BaseException | None, traceback: Any = None, **kwargs: Any) -> None:
         """Our item retries: `self.retry` has told what to do, the error is kept for the log."""
         current = _captures.current
         if task_id != current.message_id:
             self._real.mark_as_retry(task_id, exc, traceback, **kwargs)
             return
-        current.error = (error_type(exc), _error_text(exc), "") if exc is not None else None
+        current.error = None if exc is None else (error_type(exc), _error_text(exc), "")
 
 
 def _keep_retries(task: Task[Any, Any]) -> None:
     """Give `self.retry` of our items a signature that is kept."""
     original = task.signature_from_request
 
-    def signature_from_request(request: Any = None, args: Any = None, kwargs: Any = None, queue: Any = None, **options: Any) -> Any:
+    def signature_from_request(
+        request: Any = None, args: Any = None, kwargs: Any = None, queue: Any = None, **options: Any
+    ) -> Any:
         asked = task.request if request is None else request
         if asked.id is not None and asked.id == _captures.current.message_id:
             if args is None and kwargs is None:
@@ -204,7 +214,7 @@ def _refuse(task: Task[Any, Any], name: str) -> None:
     def refusing(*args: Any, **kwargs: Any) -> Any:
         if task.request.id is not None and task.request.id == _captures.current.message_id:
             raise UnsupportedWork(
-                f"self.{name}() in an item of a batch is not supported: a batch's size is fixed; dispatch another batch instead"
+                f"self.{name}() in an item of a batch is not supported: a batch's size is fixed; dispatch another batch"
             )
         return original(*args, **kwargs)
 
@@ -212,9 +222,11 @@ def _refuse(task: Task[Any, Any], name: str) -> None:
 
 
 def _open_seams(task: Task[Any, Any]) -> None:
-    if isinstance(task.backend, LaneBackend):
+    backend: Any = task.backend
+    if isinstance(backend, LaneBackend):
         return
-    task.backend = LaneBackend(task.backend)
+    stand_in: Any = LaneBackend(backend)
+    task.backend = stand_in
     _keep_retries(task)
     for name in ("replace", "add_to_chord"):
         _refuse(task, name)
@@ -232,8 +244,13 @@ def build_item_tracer(app: Celery, task: Task[Any, Any], hostname: str) -> Calla
 
 def count_waiting(app: Celery, queue: str) -> int:
     """How many messages wait in a queue of the broker; 0 when it cannot say."""
+    troubles: tuple[type[BaseException], ...] = (
+        OSError,
+        KombuError,
+        *app.connection_for_write().recoverable_connection_errors,
+    )
     try:
         with app.producer_or_acquire() as producer:
             return int(producer.channel.queue_declare(queue=queue, passive=True).message_count)
-    except (OSError, KombuError, *app.connection_for_write().recoverable_connection_errors):
+    except troubles:
         return 0

@@ -34,8 +34,14 @@ class OpenItem(NamedTuple):
 class Claim:
     """What a step's reply gave to this lane."""
 
-    def __init__(
-        self, batch: str, reads: Reads | None, part: int, positions: list[int], entries: dict[int, list[Any]], chunks: dict[int, ChunkView]
+    def __init__(  # noqa: PLR0917 - made in two places, both here
+        self,
+        batch: str,
+        reads: Reads | None,
+        part: int,
+        positions: list[int],
+        entries: dict[int, list[Any]],
+        chunks: dict[int, ChunkView],
     ) -> None:
         self.batch = batch
         self.part = part
@@ -55,7 +61,11 @@ class Claim:
         claim = reply[b"claim"]
         fresh = {number: ChunkView(blob) for number, blob in reply.get(b"chunks") or ()}
         positions = list(expand_ranges(claim[b"r"]))
-        needed = {position // CHUNK for position in (positions[0], positions[-1])} if len(positions) > 1 else {positions[0] // CHUNK}
+        needed = (
+            {position // CHUNK for position in (positions[0], positions[-1])}
+            if len(positions) > 1
+            else {positions[0] // CHUNK}
+        )
         kept = dict(list(before.chunks.items())[-_KEEP:])
         chunks = {**kept, **fresh}
         missing = [n for n in {p // CHUNK for p in positions} | needed if n not in chunks]
@@ -81,7 +91,7 @@ class Claim:
                 plain = not view.has_extras and view.custom_ids(0, 1) is None and not self._entries
             i = position % CHUNK
             if plain:
-                yield OpenItem(position, None, partial(view.call, i), 1, view.enqueued, 0, None, False, None)  # noqa: FBT003 - a tuple's place
+                yield OpenItem(position, None, partial(view.call, i), 1, view.enqueued, 0, None, False, None)
             else:
                 yield self._open(position, view, i)
 
@@ -99,9 +109,13 @@ class Claim:
         if extras.get("eb"):
             more["errbacks"] = extras["eb"]
         item_id = None if view.custom_ids(i, i + 1) is None else view.item_id(i, position)
-        return OpenItem(position, item_id, call, attempt, enqueued, claim, extras.get("x"), bool(extras.get("im")), more or None)
+        return OpenItem(
+            position, item_id, call, attempt, enqueued, claim, extras.get("x"), bool(extras.get("im")), more or None
+        )
 
-    def _read_call(self, position: int, view: ChunkView, i: int, changed: bytes | None) -> tuple[list[Any], dict[str, Any]]:
+    def _read_call(
+        self, position: int, view: ChunkView, i: int, changed: bytes | None
+    ) -> tuple[list[Any], dict[str, Any]]:
         """The call as its last retry changed it, or from out of line, or from the chunk."""
         if changed is not None:
             args, kwargs = codec.decode(changed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from celery import states
@@ -40,7 +40,11 @@ class Ended:
     __slots__ = ("error", "fatal", "result", "status")
 
     def __init__(
-        self, status: int, result: Any = None, error: tuple[str, str, str] | None = None, fatal: BaseException | None = None
+        self,
+        status: int,
+        result: Any = None,
+        error: tuple[str, str, str] | None = None,
+        fatal: BaseException | None = None,
     ) -> None:
         self.status = status
         self.result = result
@@ -51,12 +55,21 @@ class Ended:
 class Activity:
     """One partition's task in this process: its tracer, its limits, its request."""
 
-    def __init__(self, app: Celery, part: Part, *, hostname: str, capture: Capture, timer: ItemTimer | None, tracers: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        app: Celery,
+        part: Part,
+        *,
+        hostname: str,
+        capture: Capture,
+        timer: ItemTimer | None,
+        tracers: dict[str, Any],
+    ) -> None:
         self.name = part.activity
         self.part = part
         self._capture = capture
         self._timer = timer if part.time_limit or part.soft_time_limit else None
-        self._task = app.tasks[part.activity] if part.activity in app.tasks else None
+        self._task = app.tasks.get(part.activity)
         self._tracer = tracers.get(part.activity)
         if self._tracer is None and self._task is not None:
             self._tracer = tracers[part.activity] = build_item_tracer(app, self._task, hostname)
@@ -65,12 +78,19 @@ class Activity:
             "is_eager": False,
             "hostname": hostname,
             "task": part.activity,
-            "delivery_info": {"exchange": part.exchange, "routing_key": part.routing_key, "priority": part.priority, "redelivered": False},
+            "delivery_info": {
+                "exchange": part.exchange,
+                "routing_key": part.routing_key,
+                "priority": part.priority,
+                "redelivered": False,
+            },
             "timelimit": [part.time_limit, part.soft_time_limit],
             "reply_to": None,
         }
 
-    def run(self, message_id: str, args: list[Any], kwargs: dict[str, Any], attempt: int, more: dict[str, Any] | None) -> Any:
+    def run(
+        self, message_id: str, args: list[Any], kwargs: dict[str, Any], attempt: int, more: dict[str, Any] | None
+    ) -> Any:
         """Run an item. Returns None for a success (its result is in the capture), `Ended`, or `Retry`."""
         if self._tracer is None:
             return Ended(FAILED, error=(NotRegistered.__name__, f"{self.name}: this worker knows no such task", ""))
@@ -102,20 +122,25 @@ class Activity:
 
     def _judge(self, info: Any, attempt: int) -> Ended | Retry:
         capture = self._capture
-        if capture.retry is not None and capture.state != states.FAILURE:
-            return self._kept_retry(attempt)
         if capture.state == states.FAILURE and capture.error is not None:
             return Ended(CANCELLED if capture.error[0] == "Cancelled" else FAILED, error=capture.error)
-        predicate = getattr(info, "retval", info)
+        return self._judge_predicate(info, attempt) if capture.retry is None else self._kept_retry(attempt)
+
+    def _judge_predicate(self, info: Any, attempt: int) -> Ended | Retry:
+        """What the body raised instead of an error: Reject, Ignore, or something that a batch does not know."""
+        predicate: Any = getattr(info, "retval", info)
         if isinstance(predicate, Reject):
-            if predicate.requeue and attempt <= _REJECT_RETRIES:
+            rejected: Any = predicate
+            if rejected.requeue and attempt <= _REJECT_RETRIES:
                 return Retry(min(60.0, 2.0**attempt) * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-            return Ended(FAILED, error=("Reject", str(predicate.reason or predicate), ""))
+            return Ended(FAILED, error=("Reject", str(rejected.reason or rejected), ""))
         if isinstance(predicate, Ignore):
             return Ended(SKIPPED, error=("Ignore", str(predicate), ""))
-        if capture.state == states.SUCCESS:
-            return Ended(SUCCEEDED, capture.result)
-        return Ended(FAILED, error=("PoimenError", f"the task ended in a state that a batch does not know: {info!r:.200}", ""))
+        if self._capture.state == states.SUCCESS:
+            return Ended(SUCCEEDED, self._capture.result)
+        return Ended(
+            FAILED, error=("PoimenError", f"the task ended in a state that a batch does not know: {info!r:.200}", "")
+        )
 
     def _kept_retry(self, attempt: int) -> Ended | Retry:
         """A retry that `self.retry` asked for: its delay, and its call when that changed."""
@@ -125,7 +150,13 @@ class Activity:
         if kept.args is None and kept.kwargs is None:
             return Retry(delay)
         try:
-            return Retry(delay, codec.encode([list(kept.args or ()), dict(kept.kwargs or {})], what=f"{self.name}: arguments of attempt {attempt + 1}"))
+            return Retry(
+                delay,
+                codec.encode(
+                    [list(kept.args or ()), dict(kept.kwargs or {})],
+                    what=f"{self.name}: arguments of attempt {attempt + 1}",
+                ),
+            )
         except SerializationError as error:
             return Ended(FAILED, error=("SerializationError", str(error), ""))
 
@@ -133,6 +164,6 @@ class Activity:
 def _delay_of(options: dict[str, Any]) -> float:
     eta, countdown = options.get("eta"), options.get("countdown")
     if isinstance(eta, datetime):
-        aware = eta if eta.tzinfo else eta.replace(tzinfo=timezone.utc)
-        return max(0.0, (aware - datetime.now(timezone.utc)).total_seconds())
+        aware = eta if eta.tzinfo else eta.replace(tzinfo=UTC)
+        return max(0.0, (aware - datetime.now(UTC)).total_seconds())
     return max(0.0, float(countdown or 0.0))

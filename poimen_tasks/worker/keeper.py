@@ -148,7 +148,12 @@ class Keeper:
         settings, scripts = self._store.settings, self._store.scripts
         self._renew()
         chores = scripts.tick(
-            self.name, offers=self._offers(), payload=self._details, period=settings.tick, lease=settings.lease, leave=leave
+            self.name,
+            offers=self._offers(),
+            payload=self._details,
+            period=settings.tick,
+            lease=settings.lease,
+            leave=leave,
         )
         if chores[b"leader"]:
             self._lead(chores)
@@ -164,7 +169,9 @@ class Keeper:
         keys = list(self._lanes)
         for at in range(0, len(keys), 500):
             some = keys[at : at + 500]
-            for key, answer in zip(some, self._store.scripts.renew_leases(some, lease=self._store.settings.lease), strict=True):
+            for key, answer in zip(
+                some, self._store.scripts.renew_leases(some, lease=self._store.settings.lease), strict=True
+            ):
                 if answer == "gone":
                     self._lanes.pop(key, None)
                 elif answer == "kill":
@@ -177,7 +184,9 @@ class Keeper:
         scripts = self._store.scripts
         for member in chores[b"overdue"]:
             batch, slot, generation = member.decode().split("\t")
-            reaped, tickets = scripts.reap_lane(batch, int(slot), int(generation), why="lease", detail="lease expired", overdue_only=True)
+            reaped, tickets = scripts.reap_lane(
+                batch, int(slot), int(generation), why="lease", detail="lease expired", overdue_only=True
+            )
             if reaped:
                 log.warning("batch %s: the lease of slot %s expired", batch, slot)
             self._issue(tickets)

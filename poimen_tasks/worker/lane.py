@@ -135,7 +135,7 @@ class Lane:
             context.enter(self._outer)
             if self._timer is not None:
                 self._timer.close()
-        return self._ended or "left"
+        return str(self._ended)
 
     def _begin(self, info: dict[bytes, Any]) -> None:
         self.parts = unpack_parts(info[b"parts"])
@@ -148,7 +148,11 @@ class Lane:
         else:
             self._limited = False
         self._running = context.RunningItem(
-            self.parent or self.batch, info[b"workflow"].decode(), info[b"stage"].decode(), info[b"actor"].decode(), self._is_cancelled
+            self.parent or self.batch,
+            info[b"workflow"].decode(),
+            info[b"stage"].decode(),
+            info[b"actor"].decode(),
+            self._is_cancelled,
         )
         self._outer = context.enter(self._running)
 
@@ -170,7 +174,11 @@ class Lane:
         activity = self._activities.get(part)
         if activity is None:
             activity = self._activities[part] = Activity(
-                self.host.app, self.parts[part], hostname=self.host.hostname, capture=self._capture, timer=self._timer,
+                self.host.app,
+                self.parts[part],
+                hostname=self.host.hostname,
+                capture=self._capture,
+                timer=self._timer,
                 tracers=self.host.tracers,
             )
         return activity
@@ -195,13 +203,33 @@ class Lane:
             with lock:
                 add = self._report
                 if ended is None:
-                    add.add(item.position, epoch + began, duration, SUCCEEDED, self._capture.result, None,
-                            item.attempt, item.enqueued, item.claim, item.item_id)
+                    add.add(
+                        item.position,
+                        epoch + began,
+                        duration,
+                        SUCCEEDED,
+                        self._capture.result,
+                        None,
+                        item.attempt,
+                        item.enqueued,
+                        item.claim,
+                        item.item_id,
+                    )
                 elif type(ended) is Retry:
                     add.retries.append([item.position, ended.delay, item.attempt, ended.call or False])
                 else:
-                    add.add(item.position, epoch + began, duration, ended.status, ended.result, ended.error,
-                            item.attempt, item.enqueued, item.claim, item.item_id)
+                    add.add(
+                        item.position,
+                        epoch + began,
+                        duration,
+                        ended.status,
+                        ended.result,
+                        ended.error,
+                        item.attempt,
+                        item.enqueued,
+                        item.claim,
+                        item.item_id,
+                    )
                 self._item_since = None
                 if add.oldest is None:
                     add.oldest = perf_counter()
@@ -265,7 +293,9 @@ class Lane:
         if report or give:
             self._step("finish", {"k": 0, "t": "stay"}, report, give)
 
-    def _step(self, name: str, request: dict[str, Any], report: LaneReport, give: list[int] | None = None) -> dict[bytes, Any]:
+    def _step(
+        self, name: str, request: dict[str, Any], report: LaneReport, give: list[int] | None = None
+    ) -> dict[bytes, Any]:
         """One script call; a report that came too late is sent again with what still counts."""
         payloads: tuple[bytes, ...] = ()
         request = {**self._slot, **request, "have": list(self._claim.chunks)}

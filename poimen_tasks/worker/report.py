@@ -38,9 +38,18 @@ class LaneReport:
     def __bool__(self) -> bool:
         return bool(self.positions or self.retries)
 
-    def add(  # noqa: PLR0913 - one argument a column, called once an item
-        self, position: int, started: float, duration: float, status: int, result: Any,
-        error: tuple[str, str, str] | None, attempt: int, enqueued: float, claim: int, item_id: str | None,
+    def add(  # noqa: PLR0917 - one argument a column, called once an item
+        self,
+        position: int,
+        started: float,
+        duration: float,
+        status: int,
+        result: Any,
+        error: tuple[str, str, str] | None,
+        attempt: int,
+        enqueued: float,
+        claim: int,
+        item_id: str | None,
     ) -> None:
         """One outcome."""
         if error is not None:
@@ -65,12 +74,20 @@ class LaneReport:
         """The part of the report about these positions, without retries."""
         part = LaneReport()
         errors = {error[0]: error[1:] for error in self.errors}
-        claims = {position: claim for position, claim in self.claims}
+        claims = {pair[0]: pair[1] for pair in self.claims}
         for at, position in enumerate(self.positions):
             if position in keep:
                 part.add(
-                    position, self.started[at], self.durations[at], self.statuses[at], self.results[at], errors.get(at),
-                    self.attempts[at], self.enqueued[at], claims.get(position, 0), None if self.ids is None else self.ids[at],
+                    position,
+                    self.started[at],
+                    self.durations[at],
+                    self.statuses[at],
+                    self.results[at],
+                    errors.get(at),
+                    self.attempts[at],
+                    self.enqueued[at],
+                    claims.get(position, 0),
+                    None if self.ids is None else self.ids[at],
                 )
         return part
 
@@ -91,7 +108,9 @@ class LaneReport:
             "ids": self.ids,
         }
         outcome = encode_outcomes(**columns, results=self.results, errors=self.errors)
-        entry = encode_outcomes(**columns, errors=[(at, kind, message[:500], "") for at, kind, message, _ in self.errors])
+        entry = encode_outcomes(
+            **columns, errors=[(at, kind, message[:500], "") for at, kind, message, _ in self.errors]
+        )
         request: dict[str, Any] = {
             "r": ranges_of(self.positions),
             "n": self.claims,

@@ -1,4 +1,4 @@
-"""`policy(retry=)` for every run of a task, in a lane or as a plain Celery message: the exception becomes `self.retry`."""
+"""`policy(retry=)` for every run of a task, in a lane or as a plain message: the exception becomes `self.retry`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from celery import signals
@@ -43,33 +43,33 @@ class LaneRequest(Request):
         batch, slot, generation, _queue = self.args
         return batch, slot, generation
 
-    def on_accepted(self, pid: int, time_accepted: float) -> None:
+    def on_accepted(self, pid: Any, time_accepted: float) -> None:
         """A child took it."""
         super().on_accepted(pid, time_accepted)
-        keeper: Keeper | None = self.task.keeper
+        keeper: Keeper | None = getattr(self.task, "keeper", None)
         if keeper is not None:
             batch, slot, generation = self._lane_key()
             keeper.lane_began(KnownLane(batch, slot, generation, pid, lambda: _kill(pid)))
 
-    def on_timeout(self, soft: bool, timeout: float) -> None:  # noqa: FBT001 - Celery's signature
+    def on_timeout(self, soft: bool, timeout: float) -> None:
         """Celery's own limit struck: the body ignored ours."""
         super().on_timeout(soft, timeout)
         if not soft:
             self._tell("timeout", f"hard limit, enforced by the worker after {timeout} s")
 
-    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:  # noqa: FBT001,FBT002
+    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
         """The child died, or the lane itself failed."""
         super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
         self._tell("lost", str(exc_info.exception)[:300])
 
     def _tell(self, why: str, detail: str) -> None:
-        keeper: Keeper | None = self.task.keeper
+        keeper: Keeper | None = getattr(self.task, "keeper", None)
         if keeper is not None:
             keeper.lane_lost(self._lane_key(), why, detail)
 
 
 def _kill(pid: int) -> bool:
-    """Kill a child. False in threads and solo, where the pid is the worker's own: there the running item ends by itself."""
+    """Kill a child. False in threads and solo, where the pid is the worker's own: the running item ends by itself."""
     if not pid or pid == os.getpid():
         return False
     try:
@@ -107,15 +107,23 @@ class WorkerRoom:
         room = self
 
         @self.app.task(
-            name=LANE_TASK, bind=True, ignore_result=True, acks_late=False, reject_on_worker_lost=False, track_started=False,
-            max_retries=0, typing=False, shared=False,
+            name=LANE_TASK,
+            bind=True,
+            ignore_result=True,
+            acks_late=False,
+            reject_on_worker_lost=False,
+            track_started=False,
+            max_retries=0,
+            typing=False,
+            shared=False,
         )
         def lane(task: Any, batch: str, slot: int, generation: int, queue: str) -> str:
             return room.run_lane(batch, slot, generation, queue, eager=bool(task.request.is_eager))
 
-        lane.Request = LaneRequest
-        lane.keeper = None
-        return lane
+        task: Any = lane
+        task.Request = LaneRequest
+        task.keeper = None
+        return task
 
     # -- in the process that runs lanes ------------------------------------------------------------------------------
 
@@ -129,12 +137,20 @@ class WorkerRoom:
     def run_lane(self, batch: str, slot: int, generation: int, queue: str, *, eager: bool) -> str:
         """The body of the lane task."""
         host = LaneHost(
-            app=self.app, store=self.store, hostname=self._hostname or "eager", paces=self._paces, tracers=self._tracers, publish=self.publish,
-            leaving=self._is_leaving, others_wait=self._others_wait, one_quantum=self._solo, eager=eager,
+            app=self.app,
+            store=self.store,
+            hostname=self._hostname or "eager",
+            paces=self._paces,
+            tracers=self._tracers,
+            publish=self.publish,
+            leaving=self._is_leaving,
+            others_wait=self._others_wait,
+            one_quantum=self._solo,
+            eager=eager,
         )
         return Lane(host, batch, slot, generation, queue).run()
 
-    def publish(self, tickets: Sequence[Ticket], parts_of: dict[str, Sequence[Part]]) -> None:
+    def publish(self, tickets: Sequence[Ticket], parts_of: Mapping[str, Sequence[Part]]) -> None:
         """Publish; what cannot be published is overdue soon, and the keeper issues it again."""
         known = dict(parts_of)
         try:
@@ -146,7 +162,8 @@ class WorkerRoom:
             log.warning("%d tickets could not be published, they are issued again soon: %s", len(tickets), error)
 
     def _is_leaving(self) -> bool:
-        return self._shared.leaving or bool(worker_state.should_stop is not None or worker_state.should_terminate is not None)
+        asked: tuple[Any, Any] = (worker_state.should_stop, worker_state.should_terminate)
+        return self._shared.leaving or asked != (None, None)
 
     def _others_wait(self, queue: str) -> bool:
         """Messages in the queue, or held by the parent, that are not tickets of ours."""
@@ -155,7 +172,7 @@ class WorkerRoom:
 
     # -- signals -----------------------------------------------------------------------------------------------------
 
-    def _finalized(self, sender: Any = None, **_: Any) -> None:
+    def _finalized(self, **_: Any) -> None:
         for task in self.app.tasks.values():
             install_retry(task)
 
@@ -183,7 +200,12 @@ class WorkerRoom:
             keeper_store,
             name=f"{worker.hostname}/{os.getpid()}",
             offers=lambda: [(queue, slots) for queue in queues],
-            details={"hostname": worker.hostname, "pool": str(worker.pool_cls.__module__), "slots": slots, "tasks": len(self.app.tasks)},
+            details={
+                "hostname": worker.hostname,
+                "pool": str(worker.pool_cls.__module__),
+                "slots": slots,
+                "tasks": len(self.app.tasks),
+            },
             publish=self.publish,
             count_waiting=lambda queue: count_waiting(self.app, queue),
             shared=self._shared,

@@ -66,7 +66,9 @@ class Chaos:
         self.batches[name] = items
         return subprocess.Popen(
             [sys.executable, "-c", PRODUCER, name, str(self.notes), str(items), "0.05"],
-            cwd=ROOT, env={**os.environ, **self.env}, stderr=subprocess.DEVNULL,
+            cwd=ROOT,
+            env={**os.environ, **self.env},
+            stderr=subprocess.DEVNULL,
         )
 
     def _is_over(self, name: str) -> bool:

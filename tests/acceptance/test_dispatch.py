@@ -44,9 +44,14 @@ def test_outcomes_stream_and_resume_elsewhere(shop: ModuleType, module_env: dict
         f"print(json.dumps([o.item_id for o in poimen.batch({batch.id!r}).outcomes(after={outcome.cursor}, timeout=20)]))"
     )
 
-
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **module_env}, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, **module_env},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     rest = json.loads(done.stdout)
     assert sorted(map(int, [*seen, *rest])) == list(range(3000))
@@ -58,7 +63,9 @@ def test_a_failing_item_does_not_stop_the_others(shop: ModuleType) -> None:
     report = batch.wait(timeout=20)
     assert report.failed == 5
     assert dict(report.results) == {str(i): i for i in range(0, 10, 2)}
-    assert {item: error.type for item, error in report.errors.items()} == {str(i): "ValueError" for i in range(1, 10, 2)}
+    assert {item: error.type for item, error in report.errors.items()} == {
+        str(i): "ValueError" for i in range(1, 10, 2)
+    }
     assert report.errors["3"].message == "3 is odd"
     assert "odd_fails" in report.errors["3"].traceback
     with pytest.raises(BatchFailed) as failed:
@@ -126,7 +133,9 @@ def test_a_deadline_leaves_the_batch_going(shop: ModuleType) -> None:
     assert batch.wait(timeout=20).succeeded == 2
 
 
-@pytest.mark.parametrize("make", [list, iter, group, lambda items: (x for x in items)], ids=["list", "iterator", "group", "generator"])
+@pytest.mark.parametrize(
+    "make", [list, iter, group, lambda items: (x for x in items)], ids=["list", "iterator", "group", "generator"]
+)
 def test_an_empty_batch_is_complete(shop: ModuleType, notes: Path, make: object) -> None:
     """Nothing to do is done at once, and the callback runs with an empty list (promise D10, fault A09)."""
     batch = shop.poimen.dispatch(make([]), on_success=shop.tell.s(str(notes)))
@@ -145,7 +154,9 @@ def test_a_chord_gives_its_body_the_results_in_order(shop: ModuleType) -> None:
 
 def test_a_canvas_as_callback_is_published(shop: ModuleType, notes: Path) -> None:
     """A chain as a callback runs as Celery runs it, with the results."""
-    batch = shop.poimen.dispatch([shop.add.s(1, 1), shop.add.s(2, 2)], on_success=chain(shop.total.s(), shop.tell.s(str(notes))))
+    batch = shop.poimen.dispatch(
+        [shop.add.s(1, 1), shop.add.s(2, 2)], on_success=chain(shop.total.s(), shop.tell.s(str(notes)))
+    )
     batch.wait(timeout=20)
     eventually(lambda: lines(notes) == ["6"])
 
@@ -225,8 +236,20 @@ def test_arguments_and_results_keep_their_types(shop: ModuleType) -> None:
     from uuid import UUID
 
     values = [
-        None, True, 2**63, -1.5, "tëxt", b"\x00\xff", [1, [2]], {"a": {"b": None}}, date(2025, 1, 2), timedelta(seconds=1.5),
-        datetime(2025, 1, 2, 3, 4, tzinfo=timezone(timedelta(hours=2))), Decimal("1.10"), UUID(int=5), "x" * 5000,
+        None,
+        True,
+        2**63,
+        -1.5,
+        "tëxt",
+        b"\x00\xff",
+        [1, [2]],
+        {"a": {"b": None}},
+        date(2025, 1, 2),
+        timedelta(seconds=1.5),
+        datetime(2025, 1, 2, 3, 4, tzinfo=timezone(timedelta(hours=2))),
+        Decimal("1.10"),
+        UUID(int=5),
+        "x" * 5000,
     ]
     report = shop.poimen.dispatch([shop.echo.s(value, key=value) for value in values]).wait(timeout=20)
     assert list(report.results.values()) == [[[value], {"key": value}] for value in values]
@@ -237,7 +260,6 @@ def test_large_calls_and_results_travel(shop: ModuleType) -> None:
     blobs = [bytes([i]) * 700_000 for i in range(8)]
     report = shop.poimen.dispatch(shop.poimen.map(shop.echo, blobs)).wait(timeout=30)
     assert [result[0][0] for result in report.results.values()] == blobs
-
 
 
 def test_a_slow_item_among_fast_ones_holds_nobody_up(shop: ModuleType) -> None:

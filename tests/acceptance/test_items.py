@@ -29,7 +29,10 @@ def test_the_policy_retries_with_backoff(shop: ModuleType, notes: Path) -> None:
     assert (outcome.status, outcome.result, outcome.attempts) == (ItemStatus.SUCCEEDED, 3, 3)
 
 
-@pytest.mark.parametrize(("kind", "runs", "name"), [("connection", 5, "ConnectionError"), ("timeout", 1, "TimeoutError"), ("value", 1, "ValueError")])
+@pytest.mark.parametrize(
+    ("kind", "runs", "name"),
+    [("connection", 5, "ConnectionError"), ("timeout", 1, "TimeoutError"), ("value", 1, "ValueError")],
+)
 def test_only_errors_worth_it_are_retried(shop: ModuleType, notes: Path, kind: str, runs: int, name: str) -> None:
     """`retry_on` and `never_on` decide which errors get another attempt (promise R1)."""
     outcome = run(shop, shop.never_on_timeout.s(str(notes), kind))
@@ -168,7 +171,10 @@ def test_cancel_with_terminate_kills(shop: ModuleType, notes: Path) -> None:
 
 def test_the_context_manager_cancels_on_an_exception(shop: ModuleType) -> None:
     """An exception in the producer's block cancels the batch and passes on (promise D8)."""
-    with pytest.raises(RuntimeError, match="mine"), shop.poimen.dispatch(shop.poimen.map(shop.nap, [0.2] * 50)) as batch:
+    with (
+        pytest.raises(RuntimeError, match="mine"),
+        shop.poimen.dispatch(shop.poimen.map(shop.nap, [0.2] * 50)) as batch,
+    ):
         raise RuntimeError("mine")
     eventually(lambda: batch.status().state is BatchState.CANCELLED)
 

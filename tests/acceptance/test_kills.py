@@ -31,7 +31,8 @@ def test_seeded_kills_lose_and_double_nothing(
     own_shop: ModuleType, workers: Workers, worker_env: dict[str, str], notes: Path
 ) -> None:
     """Over seeded kills of children, workers and producers no item is lost or recorded twice, and each batch has one
-    callback outcome (faults A01, A03, A04, A22, B01, B02)."""
+    callback outcome (faults A01, A03, A04, A22, B01, B02).
+    """
     chaos = Chaos(own_shop, workers, worker_env, notes, seed=20251129)
     chaos.run(kills=30, items=700)
     assert set(chaos.report().values()) == {0}, (chaos.report(), chaos.kills)

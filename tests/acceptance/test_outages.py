@@ -25,8 +25,12 @@ def own_server(tmp_path: Path) -> Iterator[EmbeddedServer]:
 def env(worker_env: dict[str, str], own_server: EmbeddedServer) -> dict[str, str]:
     """Settings for it."""
     return {
-        **worker_env, "POIMEN_REDIS_URL": own_server.url, "POIMEN_BROKER_URL": own_server.url, "POIMEN_LEASE": "2.0",
-        "POIMEN_CONNECT_TIMEOUT": "2.0", "POIMEN_TICKET_OVERDUE": "1.0",
+        **worker_env,
+        "POIMEN_REDIS_URL": own_server.url,
+        "POIMEN_BROKER_URL": own_server.url,
+        "POIMEN_LEASE": "2.0",
+        "POIMEN_CONNECT_TIMEOUT": "2.0",
+        "POIMEN_TICKET_OVERDUE": "1.0",
     }
 
 
@@ -53,7 +57,8 @@ def ends(path: Path) -> list[str]:
 @pytest.mark.usefixtures("fleet")
 def test_a_killed_server_comes_back(shop: ModuleType, own_server: EmbeddedServer, notes: Path) -> None:
     """The server is killed and started again: results that finished meanwhile are recorded, and the batch ends (faults A02,
-    D01, D07)."""
+    D01, D07).
+    """
     batch = shop.poimen.dispatch([shop.marked.s(str(notes), str(i), 0.15) for i in range(24)], concurrency=2)
     eventually(lambda: batch.status().succeeded >= 3)
     own_server.kill()
@@ -88,7 +93,9 @@ def test_an_unreachable_server_is_one_clear_error(shop: ModuleType, own_server: 
 
 
 @pytest.mark.usefixtures("fleet")
-def test_without_memory_outcomes_are_recorded_all_the_same(shop: ModuleType, own_server: EmbeddedServer, notes: Path) -> None:
+def test_without_memory_outcomes_are_recorded_all_the_same(
+    shop: ModuleType, own_server: EmbeddedServer, notes: Path
+) -> None:
     """At maxmemory a running item's outcome is still recorded; work goes on when there is memory again."""
     batch = shop.poimen.dispatch([shop.marked.s(str(notes), str(i), 0.5) for i in range(8)], concurrency=2)
     eventually(lambda: batch.status().running == 2 and notes.exists())

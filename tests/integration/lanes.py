@@ -88,7 +88,12 @@ def callback(queue: str = QUEUE) -> bytes:
 def record(*, limit: int = 0, retention: float = 60.0, workflow: str = "w", stage: str = "s") -> dict[str, Any]:
     """What `open_batch` writes into a record."""
     return {
-        "workflow": workflow, "stage": stage, "actor": "tester", "metadata": b"\x80", "limit": limit, "retention": retention
+        "workflow": workflow,
+        "stage": stage,
+        "actor": "tester",
+        "metadata": b"\x80",
+        "limit": limit,
+        "retention": retention,
     }
 
 
@@ -118,7 +123,9 @@ def open_batch(
     return opened.tickets
 
 
-def append(store: Store, offset: int, count: int, batch: str = "b", *, seal: bool = False, **options: Any) -> list[Ticket]:
+def append(
+    store: Store, offset: int, count: int, batch: str = "b", *, seal: bool = False, **options: Any
+) -> list[Ticket]:
     """Append a slice; returns its tickets."""
     parts = options.pop("all_parts", [PART])
     piece = make_slice(offset, count, **options)
@@ -142,6 +149,7 @@ class Reply:
 
     @classmethod
     def read(cls, raw: dict[bytes, Any]) -> Reply:
+        """Open what the server answered."""
         claim = raw.get(b"claim") or {}
         return cls(raw, list(expand_ranges(claim.get(b"r", []))), {row[0]: row for row in claim.get(b"e") or ()})
 
@@ -176,7 +184,12 @@ class Lane:
         self.sequence = 0
         self.holds: dict[int, int] = {}
         self.slot = {
-            "b": ticket.batch, "s": ticket.slot, "g": ticket.generation, "q": ticket.queue, "p": ticket.partition, "lease": lease
+            "b": ticket.batch,
+            "s": ticket.slot,
+            "g": ticket.generation,
+            "q": ticket.queue,
+            "p": ticket.partition,
+            "lease": lease,
         }
 
     def send(self, name: str, request: dict[str, Any], payloads: tuple[bytes, ...] = ()) -> Reply:
@@ -217,8 +230,14 @@ class Lane:
         return reply
 
     def _report(
-        self, name: str, request: dict[str, Any], *, late: bool, retry: Mapping[int, float] | None = None,
-        give: Sequence[int] = (), **told: Sequence[int],
+        self,
+        name: str,
+        request: dict[str, Any],
+        *,
+        late: bool,
+        retry: Mapping[int, float] | None = None,
+        give: Sequence[int] = (),
+        **told: Sequence[int],
     ) -> Reply:
         statuses = {position: number for number, kind in enumerate(STATUSES) for position in told.get(kind, ())}
         request = {**self.slot, **request}
@@ -240,7 +259,9 @@ class Lane:
             durations=[0.5] * len(positions),
             statuses=[*statuses.values()],
             results=[f"{self.token}:{position}" if not statuses[position] else None for position in positions],
-            errors=[(at, "ValueError", "no", "trace") for at, position in enumerate(positions) if statuses[position] == 1],
+            errors=[
+                (at, "ValueError", "no", "trace") for at, position in enumerate(positions) if statuses[position] == 1
+            ],
             worker="w1",
         )
         told = {
@@ -279,7 +300,9 @@ def run_all(store: Store, tickets: Iterable[Ticket], *, status: str = "ok") -> l
 
 def reap(store: Store, lane: Lane, why: str = "lost") -> list[Ticket]:
     """Settle a lane as its worker's parent does when the process died."""
-    reaped, tickets = store.scripts.reap_lane(lane.ticket.batch, lane.ticket.slot, lane.ticket.generation, why=why, detail="gone")
+    reaped, tickets = store.scripts.reap_lane(
+        lane.ticket.batch, lane.ticket.slot, lane.ticket.generation, why=why, detail="gone"
+    )
     assert reaped
     return tickets
 
@@ -303,7 +326,10 @@ def audit(store: Store, *kinds: str, batch: str | None = None) -> list[Told]:
     found = []
     for _, row in store.client.redis.xrange(store.keys.build("audit")):
         told = Told(row[b"t"].decode(), msgpack.unpackb(row[b"h"], raw=True, strict_map_key=False), row[b"d"])
-        header = {name.decode(): value.decode() if isinstance(value, bytes) and name != b"metadata" else value for name, value in told.header.items()}
+        header = {
+            name.decode(): value.decode() if isinstance(value, bytes) and name != b"metadata" else value
+            for name, value in told.header.items()
+        }
         if (not kinds or told.kind in kinds) and batch in (None, header.get("b")):
             found.append(Told(told.kind, header, told.payload))
     return found
@@ -345,7 +371,11 @@ def snapshot(store: Store) -> dict[bytes, bytes]:
     """Everything stored in the namespace but the remembered replies, as bytes to compare."""
     redis = store.client.redis
     memory = store.keys.build("owner", "").encode()
-    return {key: redis.dump(key) for key in sorted(redis.scan_iter(match=f"{store.keys.root}*")) if not key.startswith(memory)}
+    return {
+        key: redis.dump(key)
+        for key in sorted(redis.scan_iter(match=f"{store.keys.root}*"))
+        if not key.startswith(memory)
+    }
 
 
 def holds_together(store: Store, batch: str = "b") -> bool:

@@ -20,7 +20,9 @@ def test_everything_that_waits_gets_its_outcome(store):
     lanes.reap(store, begin(store, tickets[0], 2))
     cancel(store)
     assert lanes.statuses_of(store) == {position: ["cancelled"] for position in range(8)}
-    assert {error[1]: error[2] for columns in lanes.outcomes(store) for error in columns.errors} == {"Cancelled": "stop"}
+    assert {error[1]: error[2] for columns in lanes.outcomes(store) for error in columns.errors} == {
+        "Cancelled": "stop"
+    }
     status = store.reads.status("b")
     assert (status.state, status.cancelled, status.finished) == (BatchState.CANCELLED, 8, 8)
     assert len(lanes.ends(store)) == 1
@@ -84,7 +86,7 @@ def test_open_batch_is_sealed(store):
 
 @pytest.mark.parametrize("done", [0, 3])
 def test_callbacks(store, done):
-    """A cancelled batch has failed as far as its callbacks know, even when all that was written succeeded (fault A14)."""
+    """A cancelled batch never calls `on_success`, even when all that was written succeeded (fault A14)."""
     tickets = open_batch(store, count=3, seal=False, callbacks=["success", "failure", "complete"])
     if done:
         lanes.run_all(store, tickets)
@@ -125,7 +127,7 @@ def test_audit(store):
 
 
 def test_terminate_later_is_audited(store):
-    """Asking for the processes to be killed, after a cancellation that did not, is a change and has its entry (invariant I5)."""
+    """Asking later for the processes to be killed is a change with an entry of its own (invariant I5)."""
     begin(store, open_batch(store, count=2)[0])
     for terminate in (False, True, True):
         cancel(store, terminate=terminate)

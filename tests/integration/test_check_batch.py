@@ -31,7 +31,7 @@ def test_drifted_counters_are_put_right(store):
 
 
 def test_claimable_counts_are_checked(store):
-    """The count that tells lanes what a partition offers is held against its list too: at 0 nothing would be claimed."""
+    """The count of what a partition offers is held against its list too: at 0 nothing would be claimed."""
     open_batch(store, count=8)
     store.client.redis.hset(store.keys.record("b"), "c:0", 0)
     assert not lanes.holds_together(store)

@@ -84,7 +84,7 @@ def test_frozen_server(own, connect):
 
 
 def test_lost_reply_is_asked_for_again(own, connect):
-    """A request to a server that is frozen for a moment takes effect once, however often it is sent (protocol 4, fault H07)."""
+    """A request whose reply was lost is sent again and takes effect once (protocol 4, fault H07)."""
     store = connect(own.url, connect_timeout=20.0)
     (ticket,) = open_batch(store, count=9)
     own.pause()
@@ -131,11 +131,13 @@ def test_closed_store_opens_again(store):
     assert store.reads.status("b").total == 4
 
 
-ALLOWED_WHEN_FULL = sorted(name for name in script_names() if "flags=allow-oom" in load_script(name).source.split("\n")[0])
+ALLOWED_WHEN_FULL = sorted(
+    name for name in script_names() if "flags=allow-oom" in load_script(name).source.split("\n")[0]
+)
 
 
 def test_what_works_on_a_full_server():
-    """Renew, finish, cancel, seal and the keeper's chores work on a full server; dispatch and claim do not (protocol 4)."""
+    """Finish, cancel, seal and the keeper's chores work on a full server; dispatch and claim do not (protocol 4)."""
     refused = {"open_batch", "append_items", "put_big", "step", "retry_failed"}
     assert set(script_names()) - set(ALLOWED_WHEN_FULL) == refused
 
@@ -171,7 +173,7 @@ def test_refused_on_a_full_server(full):
 
 
 def test_allowed_on_a_full_server(full):
-    """What is running can finish, and the fleet's chores go on, on a full server: no outcome is lost (protocol 4, fault D11)."""
+    """On a full server lanes report and the chores go on: no outcome is lost (protocol 4, fault D11)."""
     store, lane, tickets = full
     assert store.scripts.renew_leases([lane.ticket[:3]], lease=60.0) == ["ok"]
     assert lane.finish("free", ok=[0], retry={1: 0.0}).state == "end"

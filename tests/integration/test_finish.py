@@ -145,7 +145,9 @@ def test_late_failure_and_retry_failed(store):
     retried, tickets = store.scripts.retry_failed("b", [(1, 0, 1)], round_=1, actor="me")
     assert (retried, lanes.holds_together(store)) == (1, True)
     lanes.run_all(store, [*tickets, *store.scripts.promote_batch("b"), *_tickets_out(store)])
-    assert {position: found for position, found in lanes.statuses_of(store).items() if found != ["ok"]} == {1: ["failed", "ok"]}
+    assert {position: found for position, found in lanes.statuses_of(store).items() if found != ["ok"]} == {
+        1: ["failed", "ok"]
+    }
     assert store.reads.status("b").state is BatchState.COMPLETED
 
 

@@ -81,7 +81,7 @@ def test_script_compiles(store, name):
 
 @pytest.mark.parametrize("name", script_names())
 def test_purpose_header(name):
-    """Every script says on its first lines what server flags it has, what it is for, and what it is given and returns."""
+    """Every script's first lines say its server flags, what it is for, and what it is given and returns."""
     lines = (LUA / f"{name}.lua").read_text().splitlines()
     assert re.fullmatch(r"#!lua( flags=allow-oom)?", lines[0])
     header = " ".join(line for line in lines[1:] if line.startswith("--") and not line.startswith("--@"))
@@ -132,7 +132,10 @@ def test_builders_agree(store):
     keys = Keys("name:space")
     names = list(TABLE)
     built = [keys.build(name, *(f"<{hole}>" for hole in TABLE[name].holes)) for name in names]
-    calls = [f"K.{name}" + (f"({', '.join(repr(f'<{hole}>') for hole in TABLE[name].holes)})" if TABLE[name].holes else "") for name in names]
+    calls = [
+        f"K.{name}" + (f"({', '.join(repr(f'<{hole}>') for hole in TABLE[name].holes)})" if TABLE[name].holes else "")
+        for name in names
+    ]
     source = f"local root = ARGV[1]\n{lua_builders()}\nreturn {{{', '.join(calls)}, LAYOUT}}"
     assert store.client.redis.eval(source, 0, keys.root) == [key.encode() for key in built] + [b"%d" % LAYOUT]
 
@@ -158,8 +161,14 @@ def test_every_key_is_in_the_table(store, eventually):
     parts = [lanes.part("q1"), lanes.part("q2")]
     lanes.offer(store, 2, "q1", "q2")
     tickets = open_batch(
-        store, "a", 300, parts=parts, of=lambda position: position % 2, ids=[f"i{n}" for n in range(300)],
-        delayed={298: 0.0, 299: 9e9}, callbacks=["success", "complete"],
+        store,
+        "a",
+        300,
+        parts=parts,
+        of=lambda position: position % 2,
+        ids=[f"i{n}" for n in range(300)],
+        delayed={298: 0.0, 299: 9e9},
+        callbacks=["success", "complete"],
     )
     lost, lane, *_ = [begin(store, ticket, 4) for ticket in tickets]
     first, second, *others = lane.holds

@@ -86,7 +86,11 @@ def test_empty_batch_is_over_at_once(store):
     assert len(lanes.ends(store)) == 1
     assert sorted(ticket.batch for ticket in tickets) == ["b@complete.0", "b@success.0"]
     assert [told.kind for told in lanes.audit(store, batch="b")] == [
-        "batch.opened", "batch.sealed", "batch.completed", "callback.opened", "callback.opened"
+        "batch.opened",
+        "batch.sealed",
+        "batch.completed",
+        "callback.opened",
+        "callback.opened",
     ]
 
 

@@ -34,8 +34,12 @@ def test_times_of_a_finished_batch(store):
 @pytest.mark.parametrize(
     ("scopes", "state"),
     [
-        (["*"], BatchState.PAUSED), (["w:w"], BatchState.PAUSED), (["b:b"], BatchState.PAUSED), (["q:q1"], BatchState.OPEN),
-        (["q:q1", "a:acts.two"], BatchState.PAUSED), (["b:other", "w:other"], BatchState.OPEN),
+        (["*"], BatchState.PAUSED),
+        (["w:w"], BatchState.PAUSED),
+        (["b:b"], BatchState.PAUSED),
+        (["q:q1"], BatchState.OPEN),
+        (["q:q1", "a:acts.two"], BatchState.PAUSED),
+        (["b:other", "w:other"], BatchState.OPEN),
     ],
 )
 def test_paused(store, scopes, state):
@@ -58,7 +62,9 @@ def test_unserved_queues(store):
 @pytest.mark.parametrize(
     "read",
     [
-        lambda reads: reads.status("nobody"), lambda reads: reads.parts("nobody"), lambda reads: reads.position_of("nobody", "0"),
+        lambda reads: reads.status("nobody"),
+        lambda reads: reads.parts("nobody"),
+        lambda reads: reads.position_of("nobody", "0"),
         lambda reads: reads.big_call("nobody", 0),
     ],
 )
@@ -93,7 +99,7 @@ def test_all_entries(store):
 @pytest.mark.parametrize(("size", "wanted"), [(1, 128), (100_000, 32)])
 def test_slices_follow_the_bytes(size, wanted):
     """Small entries are read more at a time, large ones fewer."""
-    assert next_count(64, [Entry(1, b"x" * size, False)] * 64) == wanted  # noqa: FBT003 - a tuple's place
+    assert next_count(64, [Entry(1, b"x" * size, False)] * 64) == wanted
 
 
 def test_short_read_keeps_its_size():
@@ -128,7 +134,10 @@ def test_index_in_slices(store):
     assert store.reads.index("b") == large
 
 
-@pytest.mark.parametrize(("name", "position"), [("0", 0), ("3", 3), ("4", None), ("03", None), ("-1", None), ("", None), ("x", None), ("²", None)])
+@pytest.mark.parametrize(
+    ("name", "position"),
+    [("0", 0), ("3", 3), ("4", None), ("03", None), ("-1", None), ("", None), ("x", None), ("²", None)],
+)
 def test_positions_are_ids(store, name, position):
     """Without custom ids an item's id is its position, spelled in one way."""
     open_batch(store, count=4)
@@ -174,7 +183,8 @@ def test_workers(store):
     lanes.offer(store, 1, worker="w1")
     found = store.reads.workers()
     assert [(worker.name, worker.offers, worker.details) for worker in found] == [
-        ("w1", (("q", 1),), {"pid": 1}), ("w2", (("q1", 2), ("q2", 2)), {"pid": 1})
+        ("w1", (("q", 1),), {"pid": 1}),
+        ("w2", (("q1", 2), ("q2", 2)), {"pid": 1}),
     ]
     assert all(abs(worker.seen - store.reads.now()) < 600 for worker in found)
 

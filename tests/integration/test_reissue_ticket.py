@@ -55,7 +55,11 @@ def test_no_ticket_there(store):
     (ticket,) = open_batch(store)
     begin(store, ticket)
     store.client.redis.zadd(store.keys.build("tickets"), {"b\t0": 1.0, "b\t5": 1.0, "nobody\t0": 1.0})
-    assert [store.scripts.reissue_ticket(*slot, reissue=True) for slot in (("b", 0), ("b", 5), ("nobody", 0))] == [[], [], []]
+    assert [store.scripts.reissue_ticket(*slot, reissue=True) for slot in (("b", 0), ("b", 5), ("nobody", 0))] == [
+        [],
+        [],
+        [],
+    ]
     assert store.client.redis.exists(store.keys.build("tickets")) == 0
     assert lanes.counters(store) == {"l:q": 1}
 

@@ -96,7 +96,9 @@ def test_outcomes_and_next_claim_in_one_step(store):
 def test_lane_serves_its_queue_only(store):
     """A lane takes from the partitions of its queue, and leaves when they are empty (protocol 1)."""
     parts = [lanes.part("q1"), lanes.part("q2")]
-    by_queue = {ticket.queue: ticket for ticket in open_batch(store, count=4, parts=parts, of=lambda position: position % 2)}
+    by_queue = {
+        ticket.queue: ticket for ticket in open_batch(store, count=4, parts=parts, of=lambda position: position % 2)
+    }
     lane = begin(store, by_queue["q2"], 1)
     assert list(lane.holds) == [1]
     assert lane.claim(ok=[1]).positions == [3]
@@ -127,7 +129,7 @@ def test_what_a_lane_still_holds_goes_back(store):
 
 
 def test_paused_partition_is_skipped(store):
-    """Paused activities are skipped, a paused batch is left, and no ticket goes out for it (protocol 3, invariant I4)."""
+    """Paused activities are skipped; a paused batch is left without a ticket (protocol 3, invariant I4)."""
     parts = [lanes.part("q", "acts.a"), lanes.part("q", "acts.b")]
     store.client.redis.hset(store.keys.build("pauses"), "a:acts.a", 1)
     lane = begin(store, open_batch(store, count=4, parts=parts, of=lambda position: position % 2)[0])
@@ -182,7 +184,9 @@ def test_lease_is_renewed_by_each_step(store):
 
 def test_callback_runs_as_a_hidden_batch(store):
     """A callback is a hidden batch of one item; retention starts when it is settled (protocol 6)."""
-    hidden = lanes.run_all(store, open_batch(store, count=2, callbacks=["success", "failure", "complete"], retention=50.0))
+    hidden = lanes.run_all(
+        store, open_batch(store, count=2, callbacks=["success", "failure", "complete"], retention=50.0)
+    )
     assert sorted(ticket.batch for ticket in hidden[1:]) == ["b@complete.0", "b@success.0"]
     assert lanes.statuses_of(store, "b@success.0") == {0: ["ok"]}
     keys = store.client.redis.keys(store.keys.build("record", "b") + "*")
@@ -220,7 +224,7 @@ def test_lost_callback_runs_again(store):
 
 @pytest.mark.parametrize("told", [{"ok": [0, 1]}, {"ok": [0], "retry": {1: 60.0}}, {"failed": [0], "give": [1]}])
 def test_once(store, told):
-    """A repeated step returns the same claim with its chunks and changes nothing; a lower sequence is refused (protocol 4)."""
+    """A repeated step returns the same claim with its chunks; a lower sequence is refused (protocol 4)."""
     lane = begin(store, open_batch(store, count=9)[0], 2)
     assert list(lane.holds) == [0, 1]
     reply = lane.claim(2, **told)

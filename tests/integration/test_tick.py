@@ -67,7 +67,9 @@ def test_worker_comes_back(store):
     tick(store, "w1")
     store.client.redis.delete(store.keys.build("workers"))
     tick(store, "w1")
-    assert [(worker.name, worker.offers, worker.details) for worker in store.reads.workers()] == [("w1", (("q", 2),), {"pid": 1})]
+    assert [(worker.name, worker.offers, worker.details) for worker in store.reads.workers()] == [
+        ("w1", (("q", 2),), {"pid": 1})
+    ]
 
 
 def test_chores(store, eventually):
