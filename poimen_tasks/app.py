@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from celery import Celery
@@ -13,6 +14,7 @@ from poimen_tasks.defaults import new_app
 from poimen_tasks.dispatch import Batch, Map, Runtime, StarMap, dispatch
 from poimen_tasks.dispatch.hidden import register_callback_task
 from poimen_tasks.errors import BatchNotFound, Cancelled, InvalidArgument, SettingsError
+from poimen_tasks.health import Finding, Repairs, examine
 from poimen_tasks.ids import check_name
 from poimen_tasks.model import BatchState
 from poimen_tasks.policy import CachePolicy, RetryPolicy, policy
@@ -44,16 +46,32 @@ class Poimen:
             raise SettingsError(
                 f"settings: expected either settings= or single keywords, got both ({', '.join(overrides)})"
             )
+        self._settings = settings
+        self._overrides = overrides
         if isinstance(app, Celery):
-            self.settings = settings or load_settings(dict(app.conf.items()), **overrides)
+            # Its configuration may come later than this line; it is read when a setting is first needed.
             self.celery = app
         else:
-            self.settings = settings or load_settings(None, **overrides)
-            self.celery = new_app(check_name(app, "app name"), self.settings)
+            self._settings = settings or load_settings(None, **overrides)
+            self.celery = new_app(check_name(app, "app name"), self._settings)
         self._stores: dict[int, Store] = {}
         self._room = WorkerRoom(self.celery, self._make_store)
         register_callback_task(self.celery)
-        self._runtime = Runtime(self.celery, self.settings, self._store, self._room.publish)
+        self._runtime = Runtime(self.celery, self._load_settings, self._store, self._room.publish)
+
+    @property
+    def settings(self) -> Settings:
+        """The checked settings; of an existing app they are read at the first use.
+
+        Raises:
+            SettingsError: one is malformed or unknown.
+        """
+        if self._settings is None:
+            self._settings = load_settings(dict(self.celery.conf.items()), **self._overrides)
+        return self._settings
+
+    def _load_settings(self) -> Settings:
+        return self.settings
 
     # --- tasks and work ------------------------------------------------------------------------------------------
 
@@ -168,6 +186,20 @@ class Poimen:
         running = context.current_item()
         if running is not None and running.is_cancelled():
             raise Cancelled(f"batch {running.batch!r} was cancelled")
+
+    def doctor(self, *, repair: bool = False, actor: str = "doctor") -> list[Finding]:
+        """Check a live system: the server, the invariants, the fleet, settings that conflict.
+
+        Args:
+            repair: also put right what can be, each with its audit entry.
+            actor: who repairs, for the audit log.
+
+        Raises:
+            StoreUnavailable: Redis does not answer.
+        """
+        publish = partial(self._runtime.publish, parts_of={})
+        repairs = Repairs(actor=check_name(actor, "actor"), publish=publish) if repair else None
+        return list(examine(self._store(), self.celery.conf, repairs=repairs))
 
     # --- wiring --------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,11 @@ class Runtime:
     """Wired once by `Poimen`. `store()` is this process's store; `publish` never raises for an unreachable broker."""
 
     app: Celery
-    settings: Settings
+    load_settings: Callable[[], Settings]
     store: Callable[[], Store]
     publish: Callable[[Sequence[Ticket], Mapping[str, Sequence[Part]]], None]
+
+    @property
+    def settings(self) -> Settings:
+        """The checked settings."""
+        return self.load_settings()

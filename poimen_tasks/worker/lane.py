@@ -91,6 +91,8 @@ class Lane:
         self._cancel_seen = (0.0, False)
         self._life = LANE_LIFE
         self._epoch = time.time() - perf_counter()
+        self._confirmed = perf_counter()
+        self._trust = 0.8 * host.store.settings.lease
 
     # -- the run ---------------------------------------------------------------------------------------------------
 
@@ -108,6 +110,7 @@ class Lane:
                 began = perf_counter()
                 self._open_claim(reply)
                 if len(self._claim) > 1 and watcher is None:
+                    self._watching = True
                     watcher = threading.Thread(target=self._watch, name="poimen-lane-watcher", daemon=True)
                     watcher.start()
                 durations: list[float] = []
@@ -193,6 +196,8 @@ class Lane:
                     break
                 began = self._item_since = perf_counter()
                 self._at = at
+                if began - self._confirmed > self._trust and not self._still_mine():
+                    break
             running.position, running.attempt, running.dispatches = item.position, item.attempt, 0
             if item.expires is not None and epoch + began > item.expires:
                 ended: Any = Ended(SKIPPED, error=("Expired", "it was still waiting when it expired", ""))
@@ -239,6 +244,12 @@ class Lane:
             if fatal is not None:
                 return fatal
         return None
+
+    def _still_mine(self) -> bool:
+        """Ask before a start when the lease may have ended meanwhile: this process may have been frozen."""
+        report, self._report = self._report, LaneReport()
+        self._step("finish", {"k": 0, "t": "stay"}, report)
+        return self._ended is None
 
     def _call(self, activity: Activity, message_id: str, item: OpenItem) -> Any:
         try:
@@ -311,6 +322,7 @@ class Lane:
                 name, request, token=self._token, sequence=self._sequence, payloads=payloads, patience=_REPORT_PATIENCE
             )
             if reply[b"s"] != b"late":
+                self._confirmed = perf_counter()
                 break
             report, give, late = report.only(set(reply[b"late"])), None, True
         if reply[b"s"] == b"end":
@@ -329,7 +341,6 @@ class Lane:
 
     def _watch(self) -> None:
         """Runs beside claims of several items, as long as the lane does."""
-        self._watching = True
         while self._watching and self._ended is None:
             time.sleep(_FLUSH_AFTER / 2)
             try:

@@ -160,10 +160,13 @@ class WorkerRoom:
             publish_tickets(self.app, [ticket for ticket in tickets if known[ticket.batch]], known)
         except (KombuError, OSError, PoimenError) as error:
             log.warning("%d tickets could not be published, they are issued again soon: %s", len(tickets), error)
+        except Exception:
+            # A transport's own errors, as of a broker that is out of memory. The caller has recorded its work already.
+            log.exception("%d tickets could not be published, they are issued again soon", len(tickets))
 
     def _is_leaving(self) -> bool:
         asked: tuple[Any, Any] = (worker_state.should_stop, worker_state.should_terminate)
-        return self._shared.leaving or asked != (None, None)
+        return self._shared.leaving or any(flag is not None and flag is not False for flag in asked)
 
     def _others_wait(self, queue: str) -> bool:
         """Messages in the queue, or held by the parent, that are not tickets of ours."""

@@ -99,6 +99,18 @@ def test_late_report_of_items_claimed_again(store):
     assert lanes.holds_together(store)
 
 
+def test_late_report_of_items_lost_twice(store):
+    """Of two lanes that lost the same item only the last one's late outcome counts: its claim is the newest (protocol 3)."""
+    first = begin(store, open_batch(store, count=8)[0], 2)
+    second = begin(store, reap(store, first)[0])
+    reap(store, second)
+    assert list(second.holds) == [0]
+    assert first.finish("free", failed=[0, 1]).late == [1]
+    assert second.settle(ok=[0]).why == "reaped"
+    assert lanes.statuses_of(store) == {0: ["ok"]}
+    assert lanes.holds_together(store)
+
+
 def test_late_report_names_what_still_counts(store):
     """Between the two calls of a late report another lane may claim an item: then the shorter list is told."""
     lane = begin(store, open_batch(store, count=8)[0], 3)
