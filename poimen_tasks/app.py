@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from celery import Celery
@@ -197,8 +196,10 @@ class Poimen:
         Raises:
             StoreUnavailable: Redis does not answer.
         """
-        publish = partial(self._runtime.publish, parts_of={})
-        repairs = Repairs(actor=check_name(actor, "actor"), publish=publish) if repair else None
+        publish = self._runtime.publish
+        repairs = (
+            Repairs(actor=check_name(actor, "actor"), publish=lambda tickets: publish(tickets, {})) if repair else None
+        )
         return list(examine(self._store(), self.celery.conf, repairs=repairs))
 
     # --- wiring --------------------------------------------------------------------------------------------------

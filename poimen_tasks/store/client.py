@@ -66,6 +66,10 @@ _TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
         InvalidArgument,
         "{} callbacks of the batch are still running: wait for them, then retry the failed items",
     ),
+    "PARTS": (
+        InvalidArgument,
+        "batch {!r} has more than 1,000 combinations of route, activity and limits: dispatch several batches",
+    ),
 }
 
 

@@ -43,7 +43,7 @@ def test_given_back_items_bring_tickets(store):
 
 
 def test_retry_with_delay(store, eventually):
-    """A retried item is delayed, holds no slot, and comes back when it is due, with its attempts counted (fault C02)."""
+    """A retried item holds no slot, and comes back when it is due with its attempts counted (fault C02)."""
     lane = begin(store, open_batch(store, count=1)[0])
     assert lane.finish("free", retry={0: 0.05}).state == "end"
     status = store.reads.status("b")
@@ -100,7 +100,7 @@ def test_late_report_of_items_claimed_again(store):
 
 
 def test_late_report_of_items_lost_twice(store):
-    """Of two lanes that lost the same item only the last one's late outcome counts: its claim is the newest (protocol 3)."""
+    """Of two lanes that lost the same item only the last one's late outcome counts (protocol 3)."""
     first = begin(store, open_batch(store, count=8)[0], 2)
     second = begin(store, reap(store, first)[0])
     reap(store, second)

@@ -407,7 +407,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_forgotten(self):
-        """Items that could be claimed have a slot on their queue, unless the limit is reached; a cancelled batch is settled."""
+        """Claimable items have a slot on their queue, or the limit is reached; a cancelled batch is settled."""
         for name, model in self.models.items():
             slots = self.slots(name)
             if model.cancelled:

@@ -80,7 +80,7 @@ def test_existing_is_described(store):
 
 
 def test_empty_batch_is_over_at_once(store):
-    """An empty sealed batch is over at once: completion mark, success callback, end of batch (fault A09, parity D10)."""
+    """An empty sealed batch is over at once: mark, callbacks, end of batch (fault A09, parity D10)."""
     tickets = open_batch(store, count=0, callbacks=["success", "failure", "complete"])
     assert store.reads.status("b").state is BatchState.COMPLETED
     assert len(lanes.ends(store)) == 1
