@@ -133,7 +133,7 @@ def test_running_callbacks(store):
     """While callbacks of the last round run no new round begins (protocol 6)."""
     begin(store, open_batch(store, count=1, callbacks=["failure"])[0]).claim(failed=[0])
     before = lanes.snapshot(store)
-    with pytest.raises(InvalidArgument, match="callbacks are still running"):
+    with pytest.raises(InvalidArgument, match="callbacks of the batch are still running"):
         retry(store, (0, 1))
     assert lanes.snapshot(store) == before
 

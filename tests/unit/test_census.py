@@ -156,7 +156,12 @@ def report(source):
     path, bad = source("def f(): pass\n", "pkg/m.py"), source("", "pkg/bad.py")
     outcome = Outcome(
         (
-            *("0", ItemStatus.FAILED, None, ErrorInfo(type="examples.census.metrics.UnreadableSource", message=f"{bad}: line 1: [odd]")),
+            *(
+                "0",
+                ItemStatus.FAILED,
+                None,
+                ErrorInfo(type="examples.census.metrics.UnreadableSource", message=f"{bad}: line 1: [odd]"),
+            ),
             *(None, 0.0, 0.0, 1, "w", False, 1),
         )
     )

@@ -7,6 +7,7 @@ import json
 import math
 from dataclasses import FrozenInstanceError, fields
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import pytest
 from celery import Celery, Task, _state, shared_task
@@ -25,7 +26,8 @@ CACHE = CachePolicy(ttl=60)
 
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[Celery]:
-    """The current app; tasks made while it lives are not announced to the apps of other tests."""
+    """The current app; tasks made while it lives are not announced to the apps of other tests, before or after."""
+    monkeypatch.setattr(_state, "_apps", WeakSet())
     app = Celery("shop", broker="memory://", set_as_current=False)
     monkeypatch.setattr(_state, "_on_app_finalizers", set(_state._on_app_finalizers))
     monkeypatch.setattr(_state._tls, "current_app", app)
