@@ -1,7 +1,7 @@
 """Fixtures of the acceptance tests: the shop app in this process, and real workers for it.
 
-Starting a worker takes seconds, so the tests of a module share one where they leave it as they found it (`shop`, `lanes`);
-a test that kills, freezes or configures has its own (`own_shop`, `workers`).
+Starting a worker takes seconds, so the tests of a module share one where they leave it as they found it (`shop`,
+`lanes`); a test that kills, freezes or configures has its own (`own_shop`, `workers`).
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ CASES: dict[str, tuple[Make, type[PoimenError], str]] = {
     "id with a newline": (lambda m: [Item(m.add.s(1, 1), id="a\nb")], InvalidId, r"a\\nb"),
     "twice the same frozen signature": (lambda m: [frozen(m)] * 2, DuplicateItem, "used 2 times"),
     "argument over the limit": (lambda m: [m.echo.s("x" * 9_000_000)], PayloadTooLarge, 'item "0".*8,388,608'),
-    "task of another app": (lambda m: [foreign().s(1)], UnknownTask, "foreign"),
+    "task of another app": (lambda _: [foreign().s(1)], UnknownTask, "foreign"),
     "chunks": (lambda m: m.add.chunks([(1, 2)], 1), UnsupportedWork, "chunks"),
     "map inside a list": (lambda m: [m.noop.map([1, 2])], UnsupportedWork, "map"),
     "nested chord": (lambda m: [chord([m.add.s(1, 1)], m.total.s())], UnsupportedWork, "chord"),
@@ -53,9 +53,9 @@ CASES: dict[str, tuple[Make, type[PoimenError], str]] = {
     "task with a rate limit": (lambda m: [limited(m).s()], UnsupportedWork, "rate_limit"),
     "arguments that do not fit": (lambda m: [m.add.s(1)], UnsupportedWork, "arguments do not fit"),
     "unknown option": (lambda m: [m.add.s(1, 1).set(compression="zlib")], UnsupportedWork, "compression"),
-    "a string": (lambda m: "abc", UnsupportedWork, "str"),
+    "a string": (lambda _: "abc", UnsupportedWork, "str"),
     "a single signature": (lambda m: m.add.s(1, 1), UnsupportedWork, "put it in a list"),
-    "a number in the list": (lambda m: [3], UnsupportedWork, 'item "0"'),
+    "a number in the list": (lambda _: [3], UnsupportedWork, 'item "0"'),
 }
 
 
@@ -89,7 +89,7 @@ def keys(shop: ModuleType) -> set[bytes]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_work_is_checked_before_anything_is_written(shop: ModuleType, case: str) -> None:
-    """The error names the item, what is wrong and what is allowed; the store is untouched (faults A08, A15, F04, F05)."""
+    """The error names item, fault and what is allowed; the store is untouched (faults A08, A15, F04, F05)."""
     make, error, text = CASES[case]
     work, before = make(shop), keys(shop)
     with pytest.raises(error, match=text):
@@ -174,7 +174,7 @@ def test_no_redis_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unreachable_redis_hides_its_password() -> None:
     """The error comes within the connect timeout and names the URL without its password."""
     poimen = Poimen("far", redis_url="redis://user:s3cret@127.0.0.1:1/0", connect_timeout=0.5)
-    with pytest.raises(StoreUnavailable, match="127.0.0.1:1") as caught:
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1") as caught:
         poimen.dispatch([])
     assert "s3cret" not in str(caught.value)
 

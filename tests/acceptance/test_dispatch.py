@@ -87,7 +87,7 @@ def test_each_outcome_tells_its_times(shop: ModuleType) -> None:
 
 
 def test_the_report_adds_up(shop: ModuleType) -> None:
-    """Wall time, task time and speedup belong together (promise D5), and the statistics count every item (promise D6)."""
+    """Wall time, task time and speedup belong together (promise D5); statistics count every item (promise D6)."""
     report = shop.poimen.dispatch(shop.poimen.map(shop.nap, [0.05] * 8)).wait(timeout=20)
     assert report.total_task_time >= 8 * 0.05
     assert report.speedup == pytest.approx(report.total_task_time / report.wall_time)
@@ -178,7 +178,7 @@ def test_failure_and_complete_callbacks_get_the_batch_id(shop: ModuleType, notes
 
 
 def test_retry_failed_opens_another_round(shop: ModuleType, tmp_path: Path, notes: Path) -> None:
-    """Failed items run again on request, the newest outcome counts, and the callbacks of the new round run (promise D3)."""
+    """Failed items run again on request, the newest outcome counts, the new round has its callbacks (promise D3)."""
     there = tmp_path / "there"
     batch = shop.poimen.dispatch(
         [shop.fails_unless.s(str(there)), shop.add.s(1, 1)],
@@ -200,9 +200,9 @@ def test_a_generator_is_consumed_in_slices(shop: ModuleType) -> None:
     seen = []
 
     def work() -> object:
+        batch = shop.poimen.batch("lazy")
         for number in range(2000):
             if number == 1000:
-                batch = shop.poimen.batch("lazy")
                 eventually(lambda: batch.status().succeeded > 0)
                 seen.append(batch.status().state)
             yield shop.add.s(number, 0)

@@ -133,7 +133,7 @@ def test_links_run_per_item(shop: ModuleType, notes: Path) -> None:
 
 
 def test_a_poison_pill_is_given_up(shop: ModuleType, notes: Path) -> None:
-    """An item that always kills its process fails as WorkerLost after a few runs; the others are not blamed (fault B03)."""
+    """An item that always kills its process fails as WorkerLost after a few runs; no other is blamed (fault B03)."""
     batch = shop.poimen.dispatch([shop.dies.s(str(notes)), *(shop.add.s(i, 0) for i in range(40))])
     report = batch.wait(timeout=60)
     assert (report.succeeded, report.failed) == (40, 1)
@@ -193,7 +193,7 @@ def test_nothing_is_left_behind(shop: ModuleType) -> None:
 
 
 def test_the_limit_holds_and_can_be_changed(shop: ModuleType, lanes: Workers, notes: Path) -> None:
-    """Never more items at once than the limit in force when they were claimed; a new limit takes effect (promise D2)."""
+    """Never more items at once than the limit when they were claimed; a new limit takes effect (promise D2)."""
     batch = shop.poimen.dispatch([shop.marked.s(str(notes), str(i), 0.15) for i in range(14)], concurrency=1)
     eventually(lambda: len(lines(notes)) >= 4)
     assert most_at_once(lines(notes)) == 1

@@ -30,8 +30,9 @@ def _own_environment(workers: Workers, worker_env: dict[str, str]) -> None:
 def test_seeded_kills_lose_and_double_nothing(
     own_shop: ModuleType, workers: Workers, worker_env: dict[str, str], notes: Path
 ) -> None:
-    """Over seeded kills of children, workers and producers no item is lost or recorded twice, and each batch has one
-    callback outcome (faults A01, A03, A04, A22, B01, B02).
+    """Over seeded kills of children, workers and producers nothing is lost or recorded twice.
+
+    Each batch has one callback outcome (faults A01, A03, A04, A22, B01, B02).
     """
     chaos = Chaos(own_shop, workers, worker_env, notes, seed=20251129)
     chaos.run(kills=30, items=700)
@@ -62,7 +63,7 @@ def test_everything_killed_goes_on(own_shop: ModuleType, workers: Workers, notes
 
 
 def test_a_frozen_worker_does_not_double(own_shop: ModuleType, workers: Workers, notes: Path) -> None:
-    """A worker that was frozen past its lease cannot record a second outcome for what others did meanwhile (fault C01)."""
+    """A worker frozen past its lease cannot record a second outcome for what others did meanwhile (fault C01)."""
     frozen = workers.start(APP, concurrency=2)
     batch = own_shop.poimen.dispatch([own_shop.marked.s(str(notes), str(i), 0.4) for i in range(8)], concurrency=4)
     eventually(lambda: batch.status().running == 2)

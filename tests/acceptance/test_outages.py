@@ -56,9 +56,7 @@ def ends(path: Path) -> list[str]:
 
 @pytest.mark.usefixtures("fleet")
 def test_a_killed_server_comes_back(shop: ModuleType, own_server: EmbeddedServer, notes: Path) -> None:
-    """The server is killed and started again: results that finished meanwhile are recorded, and the batch ends (faults A02,
-    D01, D07).
-    """
+    """The server is killed and started again: results that finished meanwhile are recorded (faults A02, D01, D07)."""
     batch = shop.poimen.dispatch([shop.marked.s(str(notes), str(i), 0.15) for i in range(24)], concurrency=2)
     eventually(lambda: batch.status().succeeded >= 3)
     own_server.kill()

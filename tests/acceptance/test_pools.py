@@ -33,7 +33,7 @@ def test_solo_stays_responsive(own_shop: ModuleType, workers: Workers) -> None:
 
 
 def test_plain_tasks_get_their_turn(own_shop: ModuleType, workers: Workers) -> None:
-    """A long batch on every slot does not keep a plain message waiting: lanes give way after their quantum (fault E01)."""
+    """A long batch on every slot does not keep plain messages waiting: lanes give way after a quantum (fault E01)."""
     workers.start(APP, concurrency=2)
     batch = own_shop.poimen.dispatch(own_shop.poimen.map(own_shop.nap, [0.05] * 400), concurrency=None)
     results = [own_shop.add.delay(i, i) for i in range(5)]
@@ -56,7 +56,7 @@ def test_eager(own_shop: ModuleType, notes: Path) -> None:
 
 
 def test_queues(own_shop: ModuleType, workers: Workers) -> None:
-    """Items of one batch may go to several queues; each is served by its own workers, and status names an unserved one."""
+    """Items of one batch may go to several queues, each with its own workers; status names an unserved one."""
     workers.start(APP, concurrency=1, queues="celery")
     batch = own_shop.poimen.dispatch(
         [own_shop.add.s(i, 0).set(queue="other" if i % 2 else "celery") for i in range(20)], concurrency=2
