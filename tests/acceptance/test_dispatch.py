@@ -41,7 +41,8 @@ def test_outcomes_stream_and_resume_elsewhere(shop: ModuleType, module_env: dict
             break
     code = (
         "import json, sys; from tests.acceptance.shop import poimen\n"
-        f"print(json.dumps([o.item_id for o in poimen.batch({batch.id!r}).outcomes(after={outcome.cursor}, timeout=20)]))"
+        f"seen = poimen.batch({batch.id!r}).outcomes(after={outcome.cursor}, timeout=20)\n"
+        "print(json.dumps([o.item_id for o in seen]))"
     )
 
     done = subprocess.run(
