@@ -12,17 +12,24 @@ from poimen_tasks.store.wire import CHUNK, ChunkView, expand_ranges, ranges_of
 if TYPE_CHECKING:
     from poimen_tasks.store import Reads
 
-__all__ = ["Claim", "OpenItem"]
+__all__ = ["Call", "Claim", "OpenItem"]
 
 _KEEP = 4
 
 
+#: Positional and keyword arguments.
+Call = tuple[list[Any], dict[str, Any]]
+
+
 class OpenItem(NamedTuple):
-    """One claimed item, ready to run; `claim` is its claim number when it had come back, else 0."""
+    """One claimed item, ready to run.
+
+    `call` is a function where it still has to be read; `claim` is the claim number of an item that came back, else 0.
+    """
 
     position: int
     item_id: str | None
-    call: Callable[[], tuple[list[Any], dict[str, Any]]]
+    call: Call | Callable[[], Call]
     attempt: int
     enqueued: float
     claim: int
@@ -91,7 +98,7 @@ class Claim:
                 plain = not view.has_extras and view.custom_ids(0, 1) is None and not self._entries
             i = position % CHUNK
             if plain:
-                yield OpenItem(position, None, partial(view.call, i), 1, view.enqueued, 0, None, False, None)
+                yield OpenItem(position, None, view.call(i), 1, view.enqueued, 0, None, False, None)
             else:
                 yield self._open(position, view, i)
 
@@ -113,9 +120,7 @@ class Claim:
             position, item_id, call, attempt, enqueued, claim, extras.get("x"), bool(extras.get("im")), more or None
         )
 
-    def _read_call(
-        self, position: int, view: ChunkView, i: int, changed: bytes | None
-    ) -> tuple[list[Any], dict[str, Any]]:
+    def _read_call(self, position: int, view: ChunkView, i: int, changed: bytes | None) -> Call:
         """The call as its last retry changed it, or from out of line, or from the chunk."""
         if changed is not None:
             args, kwargs = codec.decode(changed)

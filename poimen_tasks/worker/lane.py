@@ -21,7 +21,7 @@ from poimen_tasks.errors import PoimenError, StoreRefused, StoreUnavailable
 from poimen_tasks.store.scripts import new_owner, tickets_of, unpack_parts
 from poimen_tasks.store.wire import Part, Ticket
 from poimen_tasks.worker.celery_compat import Capture, capture_here
-from poimen_tasks.worker.claim import Claim, OpenItem
+from poimen_tasks.worker.claim import Call, Claim, OpenItem
 from poimen_tasks.worker.item import Activity, Ended, Retry
 from poimen_tasks.worker.limits import ItemTimer, can_enforce
 from poimen_tasks.worker.pace import Paces
@@ -64,6 +64,11 @@ class LaneHost:
     others_wait: Callable[[str], bool]
     one_quantum: bool = False
     eager: bool = False
+
+
+def _read(item: OpenItem) -> Call:
+    """The item's call; reads it first where it is out of line or was changed by a retry."""
+    return item.call if type(item.call) is tuple else item.call()  # type: ignore[operator]
 
 
 class Lane:
@@ -253,14 +258,14 @@ class Lane:
 
     def _call(self, activity: Activity, message_id: str, item: OpenItem) -> Any:
         try:
-            args, kwargs = item.call() if self.kind is None else self._callback_call(item)
+            args, kwargs = _read(item) if self.kind is None else self._callback_call(item)
         except PoimenError as error:
             return Ended(FAILED, error=(type(error).__name__, f"its call could not be read: {error}", ""))
         return activity.run(message_id, args, kwargs, item.attempt, item.more)
 
     def _callback_call(self, item: OpenItem) -> tuple[list[Any], dict[str, Any]]:
         """A callback is given what it is called with when it starts: the results, or the batch's id."""
-        args, kwargs = item.call()
+        args, kwargs = _read(item)
         if item.immutable or self.parent is None:
             return args, kwargs
         first = gather_results(self.host.store.reads, self.parent) if self.kind == "success" else self.parent

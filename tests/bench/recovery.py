@@ -50,7 +50,7 @@ def _starts(bench: Bench) -> list[tuple[int, int, float]]:
     """Item, main process of its worker, time of start; in order."""
     from tests.bench import tasks_poimen as ours
 
-    rows: list[Any] = bench.ours.redis.lrange(ours.STARTS, 0, -1)  # type: ignore[assignment]
+    rows: list[Any] = bench.ours.redis.lrange(ours.STARTS, 0, -1)
     return [(int(number), int(worker), float(at)) for number, worker, at in (row.split() for row in rows)]
 
 

@@ -28,7 +28,7 @@ def hosts(bench: Bench) -> Iterator[Row]:
 
 
 def _nine(bench: Bench, duration: float, where: str, target: float, *, beside: bool) -> Iterator[Row]:
-    taken = _taken(bench, [duration] * 9, bench.size(7, 1), _speedup)
+    taken = _taken([duration] * 9, bench.size(7, 1), _speedup)
     name = f"nine {duration * 1000:g} ms tasks, {where}: speedup"
     targets = [Target(of="ours", at_least=target)] + ([Target(of="ratio", at_least=0.95)] if beside else [])
     for one in targets:
@@ -46,7 +46,7 @@ def _nine(bench: Bench, duration: float, where: str, target: float, *, beside: b
 def _waves(bench: Bench) -> Row:
     # In a quick run the waves are shorter, and so their overhead looks larger.
     duration = 0.2 if bench.quick else 1.0
-    taken = _taken(bench, [duration] * 30, bench.size(2, 1), lambda spans: (_wall(spans) / (3 * duration) - 1) * 100)
+    taken = _taken([duration] * 30, bench.size(2, 1), lambda spans: (_wall(spans) / (3 * duration) - 1) * 100)
     return Row(
         name=f"30 tasks of {duration:g} s on 10 slots, 3 waves: overhead",
         unit="%",
@@ -61,10 +61,10 @@ def _waves(bench: Bench) -> Row:
 Spans = list[list[float]]
 
 
-def _taken(bench: Bench, naps: list[float], rounds: int, figure: Callable[[Spans], float]) -> dict[str, Any]:
+def _taken(naps: list[float], rounds: int, figure: Callable[[Spans], float]) -> dict[str, Any]:
     said: list[float] = []
     taken = alternating(rounds, ours=lambda: figure(_ours(naps, said)), plain=lambda: figure(_plain(naps)))
-    return {**taken, "report_speedup": said, "rounds": rounds, "size": bench.size(1, 0) or "quick"}
+    return {**taken, "report_speedup": said}
 
 
 def _ours(naps: list[float], said: list[float]) -> Spans:

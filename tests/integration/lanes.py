@@ -175,7 +175,10 @@ class Reply:
 
 
 class Lane:
-    """One run of a ticket. `holds` maps the positions it holds to their claim numbers (0: never came back)."""
+    """One run of a ticket.
+
+    `holds` maps the positions it holds to their claim numbers (0: never came back); `claims` remembers all of them.
+    """
 
     def __init__(self, store: Store, ticket: Ticket, *, lease: float = 60.0) -> None:
         self.store = store
@@ -183,6 +186,7 @@ class Lane:
         self.token = new_owner()
         self.sequence = 0
         self.holds: dict[int, int] = {}
+        self.claims: dict[int, int] = {}
         self.slot = {
             "b": ticket.batch,
             "s": ticket.slot,
@@ -199,6 +203,7 @@ class Lane:
         reply = self.repeat()
         if reply.positions:
             self.holds = {position: reply.entries.get(position, [0, 0, 0])[2] for position in reply.positions}
+            self.claims |= self.holds
         return reply
 
     def repeat(self, *, behind: int = 0) -> Reply:
@@ -252,7 +257,6 @@ class Lane:
         self, statuses: dict[int, int], retry: Mapping[int, float], give: Sequence[int], *, late: bool
     ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         positions = list(statuses)
-        self.claims = {**getattr(self, "claims", {}), **self.holds}
         blob = encode_outcomes(
             positions=positions,
             started=[10.0] * len(positions),

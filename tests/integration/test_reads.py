@@ -6,6 +6,7 @@ import pytest
 
 from poimen_tasks.errors import BatchNotFound
 from poimen_tasks.model import BatchState
+from poimen_tasks.store import Store
 from poimen_tasks.store.reads import Entry, next_count
 from tests.integration import lanes
 from tests.integration.lanes import begin, open_batch
@@ -110,10 +111,13 @@ def test_short_read_keeps_its_size():
 def test_waiting_for_an_outcome(store):
     """A wait without an outcome ends with nothing, also when it is longer than the socket's patience."""
     open_batch(store)
-    store.client.settings = store.client.settings.model_copy(update={"socket_timeout": 0.1})
-    store.client.redis.connection_pool.disconnect()
-    store.client.redis.connection_pool.connection_kwargs["socket_timeout"] = 0.1
-    assert store.reads.outcomes("b", after=0, block=5.0, count=1) == []
+    impatient = Store(
+        store.settings.model_copy(update={"socket_timeout": 0.2, "connect_timeout": 0.3}), store.client.url
+    )
+    try:
+        assert impatient.reads.outcomes("b", after=0, block=60.0, count=1) == []
+    finally:
+        impatient.client.close()
 
 
 def test_index(store):

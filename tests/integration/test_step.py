@@ -117,6 +117,32 @@ def test_items_that_came_back_go_first(store):
     assert reply.entries[1][:3] == [1, 1, 1]
 
 
+def test_due_items_of_another_queue_get_their_ticket(store):
+    """A claim that finds items due on a queue without a lane brings that queue's ticket (protocol 2)."""
+    parts = [lanes.part("q1"), lanes.part("q2")]
+    (ticket,) = open_batch(
+        store, count=6, parts=parts, of=lambda position: position // 3, delayed=dict.fromkeys((3, 4, 5), 9e9)
+    )
+    lane = begin(store, ticket)
+    store.client.redis.zadd(store.keys.build("delayed", "b"), {"3:1": 1.0})
+    reply = lane.claim(ok=[0])
+    assert reply.positions == [1]
+    assert [(missing.queue, missing.partition) for missing in reply.tickets] == [("q2", 1)]
+    lane.repeat()
+    assert lanes.counters(store) == {"l:q1": 1, "t:q2": 1}
+
+
+def test_items_given_back_with_a_claim_bring_tickets(store):
+    """What a lane gives back when it claims again is offered to other lanes at once (protocol 2)."""
+    lanes.offer(store, 1)
+    first, second = open_batch(store, count=4)
+    lane = begin(store, first, 4)
+    lanes.run_all(store, [second])
+    assert lanes.counters(store) == {"l:q": 1}
+    reply = lane.claim(1, give=list(lane.holds))
+    assert (reply.positions, len(reply.tickets)) == ([0], 1)
+
+
 def test_what_a_lane_still_holds_goes_back(store):
     """A lane that claims or leaves without a word about an item it holds gives that item back: nothing leaks."""
     lane = begin(store, open_batch(store, count=20)[0], 4)

@@ -63,6 +63,7 @@ local function promote_due(record)
     redis.call('ZREM', K.delayed(record.batch), unpack(members))
     record.delayed = record.delayed - #members
     record.pending = record.pending + #members
+    record.came_back = true
     set_due(record)
   end
   return #members

@@ -22,6 +22,7 @@ local function give_back(record, holding, ranges)
   record.running = record.running - count
   record.pending = record.pending + count
   record.claimable[holding.p] = record.claimable[holding.p] + count
+  record.came_back = true
   return count
 end
 
@@ -60,7 +61,7 @@ end
 
 local function audit_finish(record, finish, late)
   local header = finish.m or {}
-  header.r, header.y, header.late = finish.r, nil, late or nil
+  header.r, header.late, header.cached = finish.r, late or nil, finish.cached
   header.ok, header.failed, header.cancelled, header.skipped = finish.ok, finish.failed, finish.cancelled, finish.skipped
   audit_batch('item.finished', record, header, ARGV[6])
 end
@@ -135,6 +136,11 @@ local function finish_items(record, token, finish)
     write_outcomes(record, finish.r, ARGV[5])
     audit_finish(record, finish)
   end
-  if #retried > 0 then audit_batch('item.retried', record, {y = finish.y, worker = (finish.m or {}).worker}) end
+  if #retried > 0 then
+    -- Without the changed calls: arguments do not belong into the log.
+    local told = {}
+    for _, retry in ipairs(finish.y) do table.insert(told, {retry[1], retry[2], retry[3]}) end
+    audit_batch('item.retried', record, {y = told, worker = (finish.m or {}).worker})
+  end
   return {}
 end

@@ -89,11 +89,12 @@ local function lane_step(may_claim)
       reply.why = why
     end
     save_record(record)
-    if not claim then reply.tickets = missing_tickets(record) end
+    -- What came back may be another queue's, or more than this lane alone should serve.
+    if not claim or record.came_back then reply.tickets = missing_tickets(record) end
   elseif request.t == 'stay' then
     redis.call('ZADD', K.leases, now + request.lease, lease)
     save_record(record)
-    if request.f and #(request.f.g or {}) > 0 then reply.tickets = missing_tickets(record) end
+    if record.came_back then reply.tickets = missing_tickets(record) end
   else
     local more = request.t == 'yield' and record.cancel == 0 and (record.claimable[request.p or 0] or 0) > 0
       and not (record.limit > 0 and redis.call('HLEN', K.slots(request.b)) > record.limit)
