@@ -85,8 +85,9 @@ class Poimen:
         """`app.task(...)` plus `policy(...)`: declares a task. Options are Celery's."""
         declare = policy(cache=cache, retry=retry, prefetch=prefetch)
         if args and callable(args[0]):
-            return self.celery.task(declare(args[0]), **options)
-        return lambda body: self.celery.task(*args, **options)(declare(body))
+            return declare(self.celery.task(args[0], **options))
+        # On the task, not on its function: the same function may be another task elsewhere.
+        return lambda body: declare(self.celery.task(*args, **options)(body))
 
     @staticmethod
     def map(task: Any, iterable: Iterable[Any], ids: Iterable[str] | None = None) -> Map:

@@ -63,7 +63,8 @@ DEFAULTS: dict[str, Any] = {
     # Flower shows what happens; no state is ever computed from events.
     "task_track_started": True,
     "worker_send_task_events": True,
-    "task_send_sent_event": True,
+    # It is a second publish for each message, before the worker can have the first.
+    "task_send_sent_event": False,
     "worker_soft_shutdown_timeout": 10.0,
 }
 

@@ -63,7 +63,8 @@ def publish_tickets(app: Celery, tickets: Iterable[Ticket], parts_of: Mapping[st
         count += len(lanes)
         with app.producer_or_acquire() as producer:
             if len(lanes) == 1:
-                group(lanes, app=app).apply_async(task_id=batch, producer=producer, add_to_parent=False)
+                # A group of one, without the group's own work: the first ticket decides how soon a batch begins.
+                lanes[0].apply_async(group_id=batch, producer=producer, add_to_parent=False)
                 continue
             with producer.batch(max_size=_PIPELINE):
                 group(lanes, app=app).apply_async(task_id=batch, producer=producer, add_to_parent=False)

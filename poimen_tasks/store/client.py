@@ -78,6 +78,28 @@ def _translate(code: str, detail: str) -> PoimenError:
     return Refusal(code, detail) if kind is None else kind(text.format(detail))
 
 
+class ServerClock:
+    """The server's time, carried on for a while by this process's monotonic clock: it saves a round trip.
+
+    Each answer of the server that carries its time sets it anew.
+    """
+
+    _TRUST = 30.0
+
+    def __init__(self) -> None:
+        self._at = float("-inf")
+        self._server = 0.0
+
+    def set(self, server: float) -> None:
+        """The server said what time it is, in seconds since 1970."""
+        self._at, self._server = time.monotonic(), server
+
+    def get(self) -> float | None:
+        """The server's time now; None when it was not heard of lately."""
+        passed = time.monotonic() - self._at
+        return self._server + passed if passed < self._TRUST else None
+
+
 class Client:
     """One Redis server, spoken to through scripts and plain reads."""
 
@@ -85,6 +107,7 @@ class Client:
         self.url = url
         self.settings = settings
         self.keys = Keys(settings.namespace)
+        self.clock = ServerClock()
         self.redis: Redis = Redis.from_url(
             url,
             protocol=2,

@@ -109,6 +109,8 @@ class Scripts:
             "callbacks": [list(c) for c in callbacks],
         }
         reply = self._once("open_batch", request, payloads)
+        if b"now" in reply:
+            self.client.clock.set(float(reply[b"now"]))
         opened = Opened(
             bool(reply[b"existed"]),
             reply[b"total"],

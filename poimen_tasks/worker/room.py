@@ -114,6 +114,7 @@ class WorkerRoom:
             reject_on_worker_lost=False,
             track_started=False,
             max_retries=0,
+            send_events=False,  # a publish before each start; what an observer wants to see are the items
             typing=False,
             shared=False,
         )

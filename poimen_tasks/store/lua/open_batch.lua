@@ -2,7 +2,7 @@
 -- open_batch: the record, its first slice and perhaps its seal, in one step. An existing batch is only described.
 -- Request: those of append.lua, and
 --   b batch, workflow, stage, actor, metadata, limit (0: none), retention, seal, callbacks {kind, stored}…, producer seconds
--- Reply: {existed, total, sealed, over, workflow, stage, parts, tickets}
+-- Reply: {now, existed, total, sealed, over, workflow, stage, parts, tickets}
 --@include once
 --@include append
 if once_reply then return once_reply end
@@ -39,5 +39,5 @@ save_record(record)
 if record.over == 0 then tickets = missing_tickets(record) end
 return answer({
   existed = false, total = record.total, sealed = record.sealed, over = record.over, workflow = record.workflow,
-  stage = record.stage, tickets = tickets,
+  stage = record.stage, tickets = tickets, now = now,
 })
