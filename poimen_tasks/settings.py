@@ -92,7 +92,7 @@ class Settings(BaseSettings):
     max_argument_bytes: int = _count(8 * _MIB, "bytes, from 1 to 512 MiB", 512 * _MIB)
     max_result_bytes: int = _count(8 * _MIB, "bytes, from 1 to 512 MiB", 512 * _MIB)
     connect_timeout: float = _seconds(5.0, "seconds, over 0", gt=0)
-    socket_timeout: float = _seconds(10.0, "seconds, over 0", gt=0)
+    socket_timeout: float = _seconds(5.0, "seconds, over 0", gt=0)
     audit_unsealed_limit: int = _count(100_000, "a whole number from 1")
     ticket_overdue: float = _seconds(2.0, "seconds, over 0", gt=0)
     cache_max_entries: int = _count(100_000, "a whole number from 1")

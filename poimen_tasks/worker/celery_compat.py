@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from celery import states
+from celery import _state, states
 from celery.app import trace
 from celery.utils.serialization import UnpickleableExceptionWrapper
 from kombu.exceptions import EncodeError, KombuError
@@ -27,7 +28,17 @@ from poimen_tasks.store.wire import pack_result
 if TYPE_CHECKING:
     from celery import Celery, Task
 
-__all__ = ["Capture", "KeptRetry", "ResultError", "build_item_tracer", "capture_here", "count_waiting", "error_type"]
+__all__ = [
+    "Capture",
+    "KeptRetry",
+    "ResultError",
+    "build_item_tracer",
+    "capture_here",
+    "count_waiting",
+    "error_type",
+    "in_focus",
+    "quicken_requests",
+]
 
 
 class _QuietLogger:
@@ -48,10 +59,67 @@ def _no_text(_value: Any, _length: int | None = None) -> str:
     return ""
 
 
-# The function Celery has, reading two of its module's names from here: nothing in Celery itself is changed.
+class _RequestStack(threading.local):
+    """What Celery's `LocalStack` does, at a tenth of its cost: the requests that run in this thread."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+
+    def push(self, request: Any) -> None:
+        """A request begins."""
+        self.stack.append(request)
+
+    def pop(self) -> Any:
+        """A request ends."""
+        return self.stack.pop() if self.stack else None
+
+    @property
+    def top(self) -> Any:
+        """The request that runs, or None."""
+        return self.stack[-1] if self.stack else None
+
+    def __len__(self) -> int:
+        return len(self.stack)
+
+
+def quicken_requests(app: Celery) -> None:
+    """Give every task a quick stack of requests; before a worker builds its tracers, while nothing runs."""
+    for task in app.tasks.values():
+        if not task.request_stack:
+            stack: Any = _RequestStack()
+            task.request_stack = stack
+
+
+class _FocusStack:
+    """Stands in for Celery's stack of running tasks within a claim: `in_focus` has put the task there once."""
+
+    @staticmethod
+    def push(_task: Any) -> None:
+        """Nothing."""
+
+    @staticmethod
+    def pop() -> None:
+        """Nothing."""
+
+
+@contextmanager
+def in_focus(task: Any) -> Iterator[None]:
+    """The task is `celery.current_task` in this thread, for a whole claim instead of for each item."""
+    if task is None:
+        yield
+        return
+    stack: Any = _state._task_stack  # noqa: SLF001
+    stack.push(task)
+    try:
+        yield
+    finally:
+        stack.pop()
+
+
+# The function Celery has, reading three of its module's names from here: nothing in Celery itself is changed.
 _build_tracer = FunctionType(
     trace.build_tracer.__code__,
-    {**vars(trace), "saferepr": _no_text, "logger": _QuietLogger(trace.logger)},
+    {**vars(trace), "saferepr": _no_text, "logger": _QuietLogger(trace.logger), "_task_stack": _FocusStack},
     "build_tracer",
     trace.build_tracer.__defaults__,
     trace.build_tracer.__closure__,

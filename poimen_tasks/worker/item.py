@@ -69,10 +69,10 @@ class Activity:
         self.part = part
         self._capture = capture
         self._timer = timer if part.time_limit or part.soft_time_limit else None
-        self._task = app.tasks.get(part.activity)
+        self.task = app.tasks.get(part.activity)
         self._tracer = tracers.get(part.activity)
-        if self._tracer is None and self._task is not None:
-            self._tracer = tracers[part.activity] = build_item_tracer(app, self._task, hostname)
+        if self._tracer is None and self.task is not None:
+            self._tracer = tracers[part.activity] = build_item_tracer(app, self.task, hostname)
         self.request: dict[str, Any] = {
             "headers": {},
             "is_eager": False,

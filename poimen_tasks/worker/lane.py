@@ -20,7 +20,7 @@ from poimen_tasks.dispatch.publish import LANE_LIFE
 from poimen_tasks.errors import PoimenError, StoreRefused, StoreUnavailable
 from poimen_tasks.store.scripts import new_owner, tickets_of, unpack_parts
 from poimen_tasks.store.wire import Part, Ticket
-from poimen_tasks.worker.celery_compat import Capture, capture_here
+from poimen_tasks.worker.celery_compat import Capture, capture_here, in_focus
 from poimen_tasks.worker.claim import Call, Claim, OpenItem
 from poimen_tasks.worker.item import Activity, Ended, Retry
 from poimen_tasks.worker.limits import ItemTimer, can_enforce
@@ -119,7 +119,8 @@ class Lane:
                     watcher = threading.Thread(target=self._watch, name="poimen-lane-watcher", daemon=True)
                     watcher.start()
                 durations: list[float] = []
-                fatal = self._run_claim(durations)
+                with in_focus(self._activity(self._claim.part).task):
+                    fatal = self._run_claim(durations)
                 part = self._claim.part
                 now = perf_counter()
                 self.host.paces[self.parts[part].activity].note(durations, now - began)
@@ -250,12 +251,6 @@ class Lane:
                 return fatal
         return None
 
-    def _still_mine(self) -> bool:
-        """Ask before a start when the lease may have ended meanwhile: this process may have been frozen."""
-        report, self._report = self._report, LaneReport()
-        self._step("finish", {"k": 0, "t": "stay"}, report)
-        return self._ended is None
-
     def _call(self, activity: Activity, message_id: str, item: OpenItem) -> Any:
         try:
             args, kwargs = _read(item) if self.kind is None else self._callback_call(item)
@@ -286,37 +281,50 @@ class Lane:
     def _step_or_leave(self, size: int) -> dict[bytes, Any]:
         """Report and claim; on a server without memory report only, and leave."""
         with self._lock:
-            report, self._report = self._report, LaneReport()
             try:
-                return self._step("step", {"k": size, "t": "free"}, report)
+                return self._report_by("step", {"k": size, "t": "free"})
             except StoreRefused as refused:
                 log.warning("batch %s: no more claims here: %s", self.batch, refused)
-                return self._step("finish", {"k": 0, "t": "free"}, report)
+                return self._report_by("finish", {"k": 0, "t": "free"})
 
     def _leave(self, how: str) -> None:
         with self._lock:
-            report, self._report = self._report, LaneReport()
-            self._step("finish", {"k": 0, "t": how, "p": self._claim.part}, report)
+            self._report_by("finish", {"k": 0, "t": how, "p": self._claim.part})
             self._ended = self._ended or how
 
     def _flush(self, give_from: int | None = None) -> None:
         """Send what there is; give back the items from that place on. The caller holds the lock."""
-        report, self._report = self._report, LaneReport()
         give: list[int] = []
         if give_from is not None and give_from < self._stop:
             give = self._claim.ranges(give_from, self._stop)
-            self._stop = give_from
-        if report or give:
-            self._step("finish", {"k": 0, "t": "stay"}, report, give)
+        if self._report or give:
+            self._report_by("finish", {"k": 0, "t": "stay"}, give)
+            if give_from is not None:
+                self._stop = min(self._stop, give_from)
+
+    def _still_mine(self) -> bool:
+        """Ask before a start when the lease may have ended meanwhile: this process may have been frozen."""
+        self._report_by("finish", {"k": 0, "t": "stay"})
+        return self._ended is None
+
+    def _report_by(self, name: str, request: dict[str, Any], give: list[int] | None = None) -> dict[bytes, Any]:
+        """A step with what there is to report; what could not be sent stays to be reported."""
+        report, self._report = self._report, LaneReport()
+        try:
+            return self._step(name, request, report, give)
+        except BaseException:
+            report.absorb(self._report)
+            self._report = report
+            raise
 
     def _step(
         self, name: str, request: dict[str, Any], report: LaneReport, give: list[int] | None = None
     ) -> dict[bytes, Any]:
         """One script call; a report that came too late is sent again with what still counts."""
-        payloads: tuple[bytes, ...] = ()
         request = {**self._slot, **request, "have": list(self._claim.chunks)}
         late = False
         while True:
+            payloads: tuple[bytes, ...] = ()
             request.pop("f", None)
             if report or give:
                 request["f"], outcome, entry = report.pack(self.host.hostname, self._activity_name())
@@ -324,7 +332,12 @@ class Lane:
                 payloads = (outcome, entry)
             self._sequence += 1
             reply = self.host.store.scripts.step(
-                name, request, token=self._token, sequence=self._sequence, payloads=payloads, patience=_REPORT_PATIENCE
+                name,
+                request,
+                token=self._token,
+                sequence=self._sequence,
+                payloads=payloads,
+                patience=_REPORT_PATIENCE,
             )
             if reply[b"s"] != b"late":
                 self._confirmed = perf_counter()

@@ -70,6 +70,26 @@ class LaneReport:
         if type(result) is Encoded:
             self.size += len(result)
 
+    def absorb(self, later: LaneReport) -> None:
+        """Put what came in later behind this report, which could not be sent."""
+        shift = len(self.positions)
+        for name in (
+            "positions",
+            "started",
+            "durations",
+            "statuses",
+            "results",
+            "attempts",
+            "enqueued",
+            "claims",
+            "retries",
+        ):
+            getattr(self, name).extend(getattr(later, name))
+        self.errors.extend((shift + error[0], *error[1:]) for error in later.errors)
+        if later.ids is not None:
+            self.ids = [*(self.ids or ()), *later.ids]
+        self.size += later.size
+
     def only(self, keep: set[int]) -> LaneReport:
         """The part of the report about these positions, without retries."""
         part = LaneReport()

@@ -21,7 +21,7 @@ from poimen_tasks.errors import PoimenError
 from poimen_tasks.store import Store
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.wire import Part, Ticket
-from poimen_tasks.worker.celery_compat import count_waiting
+from poimen_tasks.worker.celery_compat import count_waiting, quicken_requests
 from poimen_tasks.worker.keeper import Keeper, KnownLane
 from poimen_tasks.worker.lane import Lane, LaneHost
 from poimen_tasks.worker.pace import Paces
@@ -187,6 +187,7 @@ class WorkerRoom:
         if not self._is_mine(sender.app):
             return
         self._hostname = sender.hostname
+        quicken_requests(self.app)
         self._solo = "solo" in str(getattr(sender, "pool_cls", ""))
 
     def _process_init(self, **_: Any) -> None:

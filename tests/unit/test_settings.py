@@ -38,7 +38,7 @@ def test_defaults() -> None:
     assert (found.redis_url, found.broker_url, found.namespace) == (None, None, "poimen")
     assert (found.lease, found.quantum, found.tick, found.ticket_overdue) == (15.0, 0.1, 0.5, 2.0)
     assert (found.batch_concurrency, found.retention, found.audit_unsealed_limit) == (10, 86_400.0, 100_000)
-    assert (found.connect_timeout, found.socket_timeout) == (5.0, 10.0)
+    assert (found.connect_timeout, found.socket_timeout) == (5.0, 5.0)
     assert found.max_argument_bytes == found.max_result_bytes == 8 * 1024 * 1024
     assert (found.data_dir, found.audit_dir) == (Path(".poimen"), Path(".poimen/audit"))
 

@@ -86,6 +86,11 @@ local function missing_tickets(record)
   end
   local used = redis.call('HLEN', K.slots(record.batch))
   local taken, hungry, free = nil, false, 0
+  local served, any_served = {}, false
+  for _, queue in ipairs(order) do
+    served[queue] = (tonumber(redis.call('HGET', K.capacity, queue)) or 0) > 0
+    any_served = any_served or served[queue]
+  end
   for _, queue in ipairs(order) do
     local mine = redis.call('HMGET', K.record(record.batch), 'qt:' .. queue, 'ql:' .. queue)
     local all = redis.call('HMGET', K.queues, 't:' .. queue, 'l:' .. queue)
@@ -94,7 +99,8 @@ local function missing_tickets(record)
     local want = wanted[queue].claimable - ticketed
     if record.limit > 0 then want = math.min(want, record.limit - used) end
     local issue = math.min(want, room, 500 - #tickets)
-    if issue < 1 and want > 0 and ticketed + live == 0 then issue = 1 end
+    -- A queue that nobody serves must not take the slots that a served one of this batch could use.
+    if issue < 1 and want > 0 and ticketed + live == 0 and (served[queue] or not any_served) then issue = 1 end
     if want > math.max(issue, 0) then hungry = true end
     if issue > 0 and not taken then
       taken = {}
