@@ -316,7 +316,10 @@ class Batch:
         retried = 0
         failed = self._failed_positions()
         for at in range(0, len(failed), 500):
-            count, tickets = self._store.scripts.retry_failed(self.id, failed[at : at + 500], round_=round_, actor=who)
+            more = at + 500 < len(failed)
+            count, tickets = self._store.scripts.retry_failed(
+                self.id, failed[at : at + 500], round_=round_, actor=who, more=more
+            )
             retried += count
             self._publish(tickets)
         return retried

@@ -151,10 +151,17 @@ class Scripts:
         return tickets_of(self._once("set_concurrency", {"b": batch, "limit": limit, "actor": actor}))
 
     def retry_failed(
-        self, batch: str, items: Sequence[tuple[int, int, int]], *, round_: int, actor: str
+        self, batch: str, items: Sequence[tuple[int, int, int]], *, round_: int, actor: str, more: bool = False
     ) -> tuple[int, list[Ticket]]:
-        """Put failed items `(position, partition, ordinal)` back for another round."""
-        request = {"b": batch, "items": [list(item) for item in items], "round": round_, "actor": actor}
+        """Put failed items `(position, partition, ordinal)` back for another round; `more` when another call follows."""
+        request = {
+            "b": batch,
+            "items": [list(item) for item in items],
+            "round": round_,
+            "actor": actor,
+            "more": more,
+            "producer": self._producer,
+        }
         reply = self._once("retry_failed", request)
         return reply[b"retried"], tickets_of(reply)
 

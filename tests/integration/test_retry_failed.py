@@ -169,3 +169,29 @@ def test_other_layout(store):
 def test_unknown_batch(store):
     """A batch that is not known is named."""
     lanes.assert_unknown(store, lambda: retry(store, (0, 1)))
+
+
+def test_a_round_of_several_calls_ends_with_the_last(store):
+    """While more calls follow the batch does not end, and its callbacks run once, after the last one (protocol 6)."""
+    failed_batch(store, 3, callbacks=["complete"])
+    retried, tickets = store.scripts.retry_failed("b", [(0, 0, 1), (1, 0, 2)], round_=1, actor="me", more=True)
+    assert retried == 2
+    lanes.run_all(store, tickets)
+    assert store.reads.status("b").state is BatchState.RUNNING
+    retried, tickets = retry(store, (2, 3))
+    assert retried == 1
+    lanes.run_all(store, tickets)
+    assert store.reads.status("b").state is BatchState.COMPLETED
+    opened = [(told.header["kind"], told.header["round"]) for told in lanes.audit(store, "callback.opened")]
+    assert opened == [("complete", 0), ("complete", 1)]
+
+
+def test_a_last_call_that_finds_all_done_ends_the_round(store):
+    """When what the earlier calls put back is over already, the last call itself ends the batch (protocol 6)."""
+    failed_batch(store, 2)
+    _, tickets = store.scripts.retry_failed("b", [(0, 0, 1)], round_=1, actor="me", more=True)
+    lanes.run_all(store, tickets)
+    retried, tickets = retry(store, (1, 99))
+    assert (retried, tickets) == (0, [])
+    assert store.reads.status("b").state is BatchState.FAILED
+    assert len(lanes.ends(store)) == 2

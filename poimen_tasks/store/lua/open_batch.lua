@@ -27,7 +27,9 @@ for _, callback in ipairs(request.callbacks or {}) do
 end
 redis.call('ZADD', K.batches, now, request.b)
 redis.call('ZADD', K.workflow(request.workflow), now, request.b)
-local record = load_record(request.b)
+local record = make_record(request.b, {request.workflow, request.stage, request.actor, request.parts})
+record.limit, record.retention = request.limit, request.retention
+record.was.limit, record.was.retention = request.limit, request.retention
 audit_batch('batch.opened', record, {limit = request.limit, metadata = request.metadata})
 local tickets = {}
 if request.count > 0 then

@@ -1,10 +1,11 @@
 #!lua
 -- retry_failed: failed items run again in a new round, at most 500 a call. An item whose outcome is not the one named is left alone.
--- A batch that is over begins a new round with it; several calls for one round share it while the batch is open, and a
--- batch that ended between two of them begins another, for its callbacks have run.
--- Request: b batch, items {position, partition, ordinal}…, round (the one to begin), actor. Reply: {retried, round, tickets}
+-- A batch that is over begins a new round. With `more` another call follows: the batch is unsealed until the last one, so
+-- that it does not end between two of them; if the caller dies there, the batch is stalled and a dispatch of the same id seals it.
+-- Request: b batch, items {position, partition, ordinal}…, round (the one to begin), actor, more, producer seconds.
+-- Reply: {retried, round, tickets}
 --@include once
---@include attempts
+--@include append
 if once_reply then return once_reply end
 local record = load_record(request.b)
 if not record then return refuse('NOT_FOUND', request.b) end
@@ -37,5 +38,11 @@ if count > 0 then
   end
   audit_batch('batch.retried', record, {a = request.actor, r = retried, round = record.round})
 end
+if request.more and record.sealed == 1 then
+  record.sealed = 0
+  redis.call('HSET', K.record(request.b), 'unsealed', 1, 'producer', now + request.producer)
+end
+local tickets = nil
+if not request.more and redis.call('HDEL', K.record(request.b), 'unsealed') == 1 then tickets = seal_record(record) end
 save_record(record)
-return answer({retried = count, round = record.round, tickets = missing_tickets(record)})
+return answer({retried = count, round = record.round, tickets = tickets or missing_tickets(record)})

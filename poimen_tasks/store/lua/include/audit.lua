@@ -4,12 +4,13 @@
 -- While no sealer is registered the stream is bounded, and what was dropped is counted.
 --@include prelude
 local function audit(kind, header, payload)
-  if redis.call('EXISTS', K.audit_meta) == 0 then
+  local meta = redis.call('HMGET', K.audit_meta, 'epoch', 'sealer')
+  if not meta[1] then
     redis.call('HSET', K.audit_meta, 'epoch', redis.sha1hex(owner .. clock[1] .. clock[2]))
   end
   redis.call('XADD', K.audit, '*', 't', kind, 'h', cmsgpack.pack(header), 'd', payload or '')
   local limit = tonumber(request.unsealed) or 100000
-  if redis.call('HEXISTS', K.audit_meta, 'sealer') == 0 and redis.call('XLEN', K.audit) > limit + math.min(1000, limit) then
+  if not meta[2] and redis.call('XLEN', K.audit) > limit + math.min(1000, limit) then
     redis.call('HINCRBY', K.audit_meta, 'dropped', redis.call('XTRIM', K.audit, 'MAXLEN', limit))
   end
 end

@@ -1,55 +1,60 @@
 -- A batch's record: load it, change the table, save what differs.
 --@include audit
-local TEXTS = {'workflow', 'stage', 'actor', 'parts', 'parent', 'kind'}
-local NUMBERS = {
+local FIELDS = {
+  'workflow', 'stage', 'actor', 'parts', 'parent', 'kind',
   'total', 'pending', 'delayed', 'waiting', 'running', 'ok', 'failed', 'cancelled', 'skipped', 'cached',
   'limit', 'sealed', 'over', 'cancel', 'ordinal', 'round', 'started', 'finished', 'callbacks', 'retention', 'named',
 }
-local RECORD_FIELDS = {}
-for _, name in ipairs(TEXTS) do table.insert(RECORD_FIELDS, name) end
-for _, name in ipairs(NUMBERS) do table.insert(RECORD_FIELDS, name) end
+local TEXTS = 6 -- how many of them are texts; the others are numbers
+
+-- The record that these values of FIELDS make. `was` holds the numbers as they are stored, to save only what differs.
+local function make_record(batch, values)
+  local record, was = {batch = batch, claimable = {}, was_claimable = {}}, {}
+  for at = 1, TEXTS do record[FIELDS[at]] = values[at] end
+  for at = TEXTS + 1, #FIELDS do
+    local number = tonumber(values[at]) or 0
+    record[FIELDS[at]] = number
+    was[FIELDS[at]] = number
+  end
+  record.was = was
+  record.parts = cmsgpack.unpack(record.parts)
+  return record
+end
 
 -- The record as a table, or nil. `claimable[p]` counts what partition p offers to a claim.
 local function load_record(batch)
-  local values = redis.call('HMGET', K.record(batch), unpack(RECORD_FIELDS))
+  local values = redis.call('HMGET', K.record(batch), unpack(FIELDS))
   if not values[4] then return nil end
-  local record = {batch = batch, was = {}, claimable = {}, was_claimable = {}}
-  for at, name in ipairs(TEXTS) do record[name] = values[at] end
-  for at, name in ipairs(NUMBERS) do
-    local number = tonumber(values[#TEXTS + at]) or 0
-    record[name] = number
-    record.was[name] = number
-  end
-  record.parts = cmsgpack.unpack(record.parts)
-  local fields = {}
+  local record, fields = make_record(batch, values), {}
   for p = 0, #record.parts - 1 do fields[p + 1] = 'c:' .. p end
   if #fields > 0 then
-    local counts = redis.call('HMGET', K.record(batch), unpack(fields))
-    for at, count in ipairs(counts) do
-      record.claimable[at - 1] = tonumber(count) or 0
-      record.was_claimable[at - 1] = record.claimable[at - 1]
+    for at, count in ipairs(redis.call('HMGET', K.record(batch), unpack(fields))) do
+      local number = tonumber(count) or 0
+      record.claimable[at - 1] = number
+      record.was_claimable[at - 1] = number
     end
   end
   return record
 end
 
 local function save_record(record)
-  local changes = {}
-  for _, name in ipairs(NUMBERS) do
-    if record[name] ~= record.was[name] then
-      table.insert(changes, name)
-      table.insert(changes, record[name])
-      record.was[name] = record[name]
+  local changes, size, was = {}, 0, record.was
+  for at = TEXTS + 1, #FIELDS do
+    local name = FIELDS[at]
+    if record[name] ~= was[name] then
+      changes[size + 1], changes[size + 2] = name, record[name]
+      size = size + 2
+      was[name] = record[name]
     end
   end
   for p, count in pairs(record.claimable) do
     if count ~= record.was_claimable[p] then
-      table.insert(changes, 'c:' .. p)
-      table.insert(changes, count)
+      changes[size + 1], changes[size + 2] = 'c:' .. p, count
+      size = size + 2
       record.was_claimable[p] = count
     end
   end
-  if #changes > 0 then redis.call('HSET', K.record(record.batch), unpack(changes)) end
+  if size > 0 then redis.call('HSET', K.record(record.batch), unpack(changes)) end
 end
 
 -- The header that every entry about a batch begins with.
