@@ -20,7 +20,7 @@ from poimen_tasks.cli.output import console, json_option, one_line, print_json, 
 from poimen_tasks.dispatch.publish import publish_tickets
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.health import Finding, Level, Repairs, examine
-from poimen_tasks.store.wire import Ticket
+from poimen_tasks.store.values import Ticket
 
 __all__ = ["doctor"]
 

@@ -18,7 +18,7 @@ from poimen_tasks.dispatch.slices import EMPTY, iter_slices
 from poimen_tasks.errors import BatchExists, BatchNotFound, DispatchAborted, InvalidArgument, PoimenError
 from poimen_tasks.ids import check_name
 from poimen_tasks.store import Refusal
-from poimen_tasks.store.wire import Part, Slice, Ticket
+from poimen_tasks.store.values import Part, Slice, Ticket
 
 if TYPE_CHECKING:
     from poimen_tasks.dispatch.runtime import Runtime

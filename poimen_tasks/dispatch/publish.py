@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from celery import group
 from celery.utils import uuid
 
-from poimen_tasks.store.wire import Part, Ticket
+from poimen_tasks.store.values import Part, Ticket
 
 if TYPE_CHECKING:
     from celery import Celery

@@ -18,7 +18,7 @@ from kombu import Queue
 from poimen_tasks.errors import InvalidArgument
 from poimen_tasks.ids import check_name
 from poimen_tasks.policy import RetryPolicy, policy_of
-from poimen_tasks.store.wire import Part
+from poimen_tasks.store.values import Part
 
 if TYPE_CHECKING:
     from celery import Celery

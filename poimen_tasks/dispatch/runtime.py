@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from poimen_tasks.store.wire import Part, Ticket
+from poimen_tasks.store.values import Part, Ticket
 
 if TYPE_CHECKING:
     from celery import Celery

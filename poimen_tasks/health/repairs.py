@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from poimen_tasks.store.wire import Ticket
+from poimen_tasks.store.values import Ticket
 
 __all__ = ["REPAIR", "Publish", "Repairs"]
 

@@ -11,7 +11,8 @@ from poimen_tasks.errors import BatchNotFound
 from poimen_tasks.model import BatchState, BatchStatus, moment
 from poimen_tasks.store.client import Client
 from poimen_tasks.store.scripts import unpack_parts
-from poimen_tasks.store.wire import CHUNK, ChunkView, Part
+from poimen_tasks.store.values import Part
+from poimen_tasks.store.wire import CHUNK, ChunkView
 
 __all__ = ["Entry", "Reads", "WorkerInfo"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 
 from poimen_tasks.store.client import Client
-from poimen_tasks.store.wire import Appended, Opened, Part, Sealed, Slice, Ticket
+from poimen_tasks.store.values import Appended, Opened, Part, Sealed, Slice, Ticket
 
 __all__ = ["Scripts", "pack_parts", "tickets_of", "unpack_parts"]
 
@@ -153,7 +153,7 @@ class Scripts:
     def retry_failed(
         self, batch: str, items: Sequence[tuple[int, int, int]], *, round_: int, actor: str, more: bool = False
     ) -> tuple[int, list[Ticket]]:
-        """Put failed items `(position, partition, ordinal)` back for another round; `more` when another call follows."""
+        """Put failed items `(position, partition, ordinal)` back for another round; `more`: another call follows."""
         request = {
             "b": batch,
             "items": [list(item) for item in items],

@@ -1,4 +1,4 @@
-"""What travels between producers, Redis and workers: the values of the scripts, chunk blobs and outcome blobs.
+"""What travels between producers, Redis and workers: chunk blobs and outcome blobs.
 
 A **chunk blob** holds the calls of 256 consecutive items, an **outcome blob** what one finish recorded. Both are
 columns, not records, because their cost is counted in bytes per item. Encoder and decoder of each stand side by side
@@ -24,15 +24,9 @@ __all__ = [
     "KIND_ARGS",
     "KIND_FULL",
     "KIND_SINGLE",
-    "Appended",
     "ChunkView",
     "Encoded",
-    "Opened",
     "OutcomeColumns",
-    "Part",
-    "Sealed",
-    "Slice",
-    "Ticket",
     "decode_outcomes",
     "encode_chunk",
     "encode_outcomes",
@@ -56,84 +50,6 @@ KIND_FULL = 2
 
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
 _SHORT = 1024
-
-
-# --- values of the scripts ---------------------------------------------------------------------------------------
-
-
-class Part(NamedTuple):
-    """One partition of a batch: what all items of one route, activity and set of limits share.
-
-    The partition number is its place in order of first appearance. `priority` is the broker's number (None: its
-    default), limits are seconds (None: none), `prefetch` caps the items of one claim, `max_lost` how often a worker
-    may die under an item.
-    """
-
-    queue: str
-    exchange: str
-    routing_key: str
-    priority: int | None
-    activity: str
-    soft_time_limit: float | None
-    time_limit: float | None
-    prefetch: int | None
-    max_lost: int
-
-
-class Slice(NamedTuple):
-    """Consecutive items of a batch, encoded, as one append writes them.
-
-    Attributes:
-        count: items in it.
-        chunks: their chunk blobs in order; the slice begins at a multiple of 256.
-        runs: `(partition, lo, hi)` of the items that may run at once; positions are those of the batch.
-        delayed: `(position, partition, due)` of the others; due in seconds since 1970.
-        ids: the ids of all its items, or None when each is its position.
-        big: `(position, encoded call)` of the calls that are stored out of line.
-    """
-
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of a slice
-    chunks: list[bytes]
-    runs: list[tuple[int, int, int]]
-    delayed: list[tuple[int, int, float]]
-    ids: list[str] | None
-    big: list[tuple[int, bytes]]
-
-
-class Ticket(NamedTuple):
-    """A message that the caller of a script must publish: it carries a slot of a batch to a worker."""
-
-    batch: str
-    slot: int
-    generation: int
-    queue: str
-    partition: int
-
-
-class Opened(NamedTuple):
-    """Reply of `open_batch`."""
-
-    existed: bool
-    total: int
-    sealed: bool
-    over: bool
-    workflow: str
-    stage: str
-    tickets: list[Ticket]
-
-
-class Appended(NamedTuple):
-    """Reply of `append_items`."""
-
-    total: int
-    tickets: list[Ticket]
-
-
-class Sealed(NamedTuple):
-    """Reply of `seal_batch`."""
-
-    over: bool
-    tickets: list[Ticket]
 
 
 # --- lists made of encoded pieces --------------------------------------------------------------------------------

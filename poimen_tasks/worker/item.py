@@ -11,7 +11,7 @@ from celery.exceptions import Ignore, NotRegistered, Reject
 
 from poimen_tasks import codec
 from poimen_tasks.errors import SerializationError
-from poimen_tasks.store.wire import Part
+from poimen_tasks.store.values import Part
 from poimen_tasks.worker.celery_compat import Capture, build_item_tracer, error_type
 from poimen_tasks.worker.limits import ItemTimer
 from poimen_tasks.worker.report import CANCELLED, FAILED, SKIPPED, SUCCEEDED

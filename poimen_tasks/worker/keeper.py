@@ -18,7 +18,7 @@ import msgpack
 
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.store.scripts import unpack_parts
-from poimen_tasks.store.wire import Part, Ticket
+from poimen_tasks.store.values import Part, Ticket
 
 if TYPE_CHECKING:
     from poimen_tasks.store import Store

@@ -9,30 +9,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from poimen_tasks import context
 from poimen_tasks.dispatch.gather import gather_results
 from poimen_tasks.dispatch.publish import LANE_LIFE
 from poimen_tasks.errors import PoimenError, StoreRefused, StoreUnavailable
 from poimen_tasks.store.scripts import new_owner, tickets_of, unpack_parts
-from poimen_tasks.store.wire import Part, Ticket
+from poimen_tasks.store.values import Part, Ticket
 from poimen_tasks.worker.celery_compat import Capture, capture_here, in_focus
 from poimen_tasks.worker.claim import Call, Claim, OpenItem
+from poimen_tasks.worker.host import LaneHost
 from poimen_tasks.worker.item import Activity, Ended, Retry
 from poimen_tasks.worker.limits import ItemTimer, can_enforce
-from poimen_tasks.worker.pace import Paces
 from poimen_tasks.worker.report import FAILED, SKIPPED, SUCCEEDED, LaneReport
 
-if TYPE_CHECKING:
-    from celery import Celery
-
-    from poimen_tasks.store import Store
-
-__all__ = ["Lane", "LaneHost"]
+__all__ = ["Lane"]
 
 log = logging.getLogger(__name__)
 
@@ -40,30 +33,6 @@ _FLUSH_AFTER = 0.010
 _OVERRUN = 0.050
 _FLUSH_BYTES = 256 * 1024
 _REPORT_PATIENCE = 600.0
-
-
-@dataclass(slots=True, kw_only=True)
-class LaneHost:
-    """What a process offers its lanes.
-
-    Attributes:
-        publish: publishes tickets; never raises for an unreachable broker.
-        leaving: True when the worker shuts down.
-        others_wait: asks whether other messages wait for this worker's slot, given a queue.
-        one_quantum: True where a lane blocks the worker's own loop (solo): it leaves after each quantum.
-        eager: True under `task_always_eager`: the lane never gives way.
-    """
-
-    app: Celery
-    store: Store
-    hostname: str
-    paces: Paces
-    tracers: dict[str, Any]
-    publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None]
-    leaving: Callable[[], bool]
-    others_wait: Callable[[str], bool]
-    one_quantum: bool = False
-    eager: bool = False
 
 
 def _read(item: OpenItem) -> Call:

@@ -20,10 +20,11 @@ from poimen_tasks.dispatch.publish import LANE_TASK, publish_tickets
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.store import Store
 from poimen_tasks.store.scripts import unpack_parts
-from poimen_tasks.store.wire import Part, Ticket
+from poimen_tasks.store.values import Part, Ticket
 from poimen_tasks.worker.celery_compat import count_waiting, quicken_requests
+from poimen_tasks.worker.host import LaneHost
 from poimen_tasks.worker.keeper import Keeper, KnownLane
-from poimen_tasks.worker.lane import Lane, LaneHost
+from poimen_tasks.worker.lane import Lane
 from poimen_tasks.worker.pace import Paces
 from poimen_tasks.worker.retrying import install_retry
 from poimen_tasks.worker.shared import SharedState

@@ -14,13 +14,11 @@ from poimen_tasks import codec
 from poimen_tasks.errors import BatchNotFound, LayoutMismatch
 from poimen_tasks.store import Refusal, Store
 from poimen_tasks.store.scripts import new_owner, pack_parts, tickets_of
+from poimen_tasks.store.values import Part, Slice, Ticket
 from poimen_tasks.store.wire import (
     CHUNK,
     KIND_SINGLE,
     OutcomeColumns,
-    Part,
-    Slice,
-    Ticket,
     decode_outcomes,
     encode_chunk,
     encode_outcomes,

@@ -1,0 +1,41 @@
+"""What a worker process offers the lanes that run in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from poimen_tasks.store.values import Part, Ticket
+from poimen_tasks.worker.pace import Paces
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+    from poimen_tasks.store import Store
+
+__all__ = ["LaneHost"]
+
+
+@dataclass(slots=True, kw_only=True)
+class LaneHost:
+    """What a process offers its lanes.
+
+    Attributes:
+        publish: publishes tickets; never raises for an unreachable broker.
+        leaving: True when the worker shuts down.
+        others_wait: asks whether other messages wait for this worker's slot, given a queue.
+        one_quantum: True where a lane blocks the worker's own loop (solo): it leaves after each quantum.
+        eager: True under `task_always_eager`: the lane never gives way.
+    """
+
+    app: Celery
+    store: Store
+    hostname: str
+    paces: Paces
+    tracers: dict[str, Any]
+    publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None]
+    leaving: Callable[[], bool]
+    others_wait: Callable[[str], bool]
+    one_quantum: bool = False
+    eager: bool = False
