@@ -40,7 +40,7 @@ from poimen_tasks.errors import (
 )
 from poimen_tasks.settings import Settings, mask_url
 from poimen_tasks.store.keys import LAYOUT, Keys
-from poimen_tasks.store.loader import Script, load_script
+from poimen_tasks.store.loader import Script, load_script, script_names
 
 __all__ = ["Client", "Refusal"]
 
@@ -116,6 +116,16 @@ class Client:
             socket_keepalive=True,
             retry=Retry(NoBackoff(), 0),
         )
+
+    def warm_up(self) -> None:
+        """Open a connection and read the scripts, so that the first call need not.
+
+        Raises:
+            StoreUnavailable: no answer at the first attempt.
+        """
+        for name in script_names():
+            load_script(name)
+        self.read(lambda redis: redis.ping(), patience=0)
 
     def close(self) -> None:
         """Close every connection; the next use opens new ones."""

@@ -192,8 +192,12 @@ class WorkerRoom:
         self._solo = "solo" in str(getattr(sender, "pool_cls", ""))
 
     def _process_init(self, **_: Any) -> None:
-        # A child has connections of its own; those of the parent stay untouched.
+        # A child has connections of its own; those of the parent stay untouched. Opened here, none costs an item time.
         self._store = None
+        try:
+            self.store.client.warm_up()
+        except PoimenError as error:
+            log.warning("no connection to the store yet: %s", error)
 
     def _worker_ready(self, sender: Any = None, **_: Any) -> None:
         worker = getattr(sender, "controller", None)
