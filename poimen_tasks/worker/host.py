@@ -24,7 +24,7 @@ class LaneHost:
     Attributes:
         publish: publishes tickets; never raises for an unreachable broker.
         leaving: True when the worker shuts down.
-        others_wait: asks whether other messages wait for this worker's slot, given a queue.
+        others_wait: True when messages other than tickets wait for a slot of this worker.
         one_quantum: True where a lane blocks the worker's own loop (solo): it leaves after each quantum.
         eager: True under `task_always_eager`: the lane never gives way.
     """
@@ -36,6 +36,6 @@ class LaneHost:
     tracers: dict[str, Any]
     publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None]
     leaving: Callable[[], bool]
-    others_wait: Callable[[str], bool]
+    others_wait: Callable[[], bool]
     one_quantum: bool = False
     eager: bool = False

@@ -106,12 +106,14 @@ class Keeper:
 
     def _run(self) -> None:
         settings = self._store.settings
-        next_tick = monotonic()
+        next_tick = next_look = monotonic()
         while not self._stopping.is_set():
             try:
                 self._settle_lost(timeout=min(0.05, settings.tick))
-                self._shared.reserved = self._reserved()
                 self._look_for_the_dead()
+                if monotonic() >= next_look:
+                    next_look = monotonic() + settings.quantum
+                    self._shared.others_wait = bool(self._lanes) and self._others_wait()
                 if monotonic() >= next_tick:
                     next_tick = monotonic() + settings.tick
                     self._beat(leave=False)
@@ -157,6 +159,16 @@ class Keeper:
         )
         if chores[b"leader"]:
             self._lead(chores)
+
+    def _others_wait(self) -> bool:
+        """Whether messages that are not tickets wait, in a queue or in this worker's hands.
+
+        Asked here once for all lanes of the worker, because each asking for itself would cost more than its step.
+        """
+        waiting = self._reserved()
+        for queue, _slots in self._offers():
+            waiting += self._count_waiting(queue) - self._store.reads.tickets_out(queue)
+        return waiting > 0
 
     def _look_for_the_dead(self) -> None:
         """A child that is gone is settled at once; the worker itself notices only after some seconds."""

@@ -139,7 +139,7 @@ class Lane:
             return False
         if self.host.leaving() or self.host.one_quantum or (self._limited and age >= self._life):
             return True
-        return reply.get(b"others", 0) > 0 or self.host.others_wait(self.queue)
+        return reply.get(b"others", 0) > 0 or self.host.others_wait()
 
     # -- items -----------------------------------------------------------------------------------------------------
 

@@ -146,7 +146,7 @@ class WorkerRoom:
             tracers=self._tracers,
             publish=self.publish,
             leaving=self._is_leaving,
-            others_wait=self._others_wait,
+            others_wait=lambda: self._shared.others_wait,
             one_quantum=self._solo,
             eager=eager,
         )
@@ -169,11 +169,6 @@ class WorkerRoom:
     def _is_leaving(self) -> bool:
         asked: tuple[Any, Any] = (worker_state.should_stop, worker_state.should_terminate)
         return self._shared.leaving or any(flag is not None and flag is not False for flag in asked)
-
-    def _others_wait(self, queue: str) -> bool:
-        """Messages in the queue, or held by the parent, that are not tickets of ours."""
-        waiting = count_waiting(self.app, queue) + self._shared.reserved
-        return waiting > self.store.reads.tickets_out(queue)
 
     # -- signals -----------------------------------------------------------------------------------------------------
 

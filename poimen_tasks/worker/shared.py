@@ -1,16 +1,13 @@
 """A few bytes shared by a worker's parent and its children: they are mapped before the fork and need no lock.
 
-One byte a flag and one number; each has a single writer, so a torn read cannot happen.
+One byte a flag; each has a single writer, so a torn read cannot happen.
 """
 
 from __future__ import annotations
 
 import mmap
-import struct
 
 __all__ = ["SharedState"]
-
-_COUNT = struct.Struct("=I")
 
 
 class SharedState:
@@ -31,10 +28,10 @@ class SharedState:
         self._memory[0] = int(value)
 
     @property
-    def reserved(self) -> int:
-        """Messages that the parent holds and that wait for a child."""
-        return int(_COUNT.unpack_from(self._memory, 4)[0])
+    def others_wait(self) -> bool:
+        """True when messages other than this fleet's tickets wait for a slot of this worker."""
+        return self._memory[1] == 1
 
-    @reserved.setter
-    def reserved(self, value: int) -> None:
-        _COUNT.pack_into(self._memory, 4, max(0, value))
+    @others_wait.setter
+    def others_wait(self, value: bool) -> None:
+        self._memory[1] = int(value)

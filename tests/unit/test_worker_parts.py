@@ -101,13 +101,13 @@ def test_a_late_report_keeps_only_what_still_counts() -> None:
 
 
 def test_shared_state_starts_quiet_and_keeps_what_is_set() -> None:
-    """A flag and a count, as the parent set them."""
+    """Two flags, as the parent set them."""
     state = SharedState()
-    assert (state.leaving, state.reserved) == (False, 0)
-    state.leaving, state.reserved = True, 7
-    assert (state.leaving, state.reserved) == (True, 7)
-    state.reserved = -2
-    assert state.reserved == 0
+    assert (state.leaving, state.others_wait) == (False, False)
+    state.leaving = True
+    assert (state.leaving, state.others_wait) == (True, False)
+    state.others_wait = True
+    assert (state.leaving, state.others_wait) == (True, True)
 
 
 def test_a_direct_call_runs_the_body_only() -> None:
