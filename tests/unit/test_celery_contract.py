@@ -1,0 +1,212 @@
+"""What we rely on inside Celery, held against the installed version: its tracer, its hooks, its request class."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from celery import Celery, current_task, signals
+from celery.app import trace
+from celery.backends.base import Backend
+from celery.exceptions import Ignore
+from celery.worker.request import Request
+
+from poimen_tasks.errors import UnsupportedWork
+from poimen_tasks.store.wire import Encoded
+from poimen_tasks.worker import celery_compat
+from poimen_tasks.worker.celery_compat import Capture, build_item_tracer, capture_here, in_focus, quicken_requests
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def app() -> Iterator[Celery]:
+    """An app without broker and results."""
+    app = Celery("contract", set_as_current=False)
+    yield app
+    app.close()
+
+
+class Kept(Capture):
+    """A capture that also keeps what the tracer returned."""
+
+    __slots__ = ("info",)
+
+
+@pytest.fixture
+def run(app: Celery) -> Iterator[Run]:
+    """Runs a task's item with our tracer and gives what was captured."""
+    outer = capture_here(Capture(None))
+
+    def run(task: Any, *args: Any, retries: int = 0) -> Kept:
+        capture = Kept(None)
+        capture_here(capture)
+        tracer = build_item_tracer(app, task, "here")
+        capture.reset("b.7")
+        request = {"id": "b.7", "headers": {}, "is_eager": False, "retries": retries, "hostname": "here"}
+        with in_focus(task):
+            capture.info = tracer("b.7", list(args), {}, request)[1]
+        capture.message_id = None
+        return capture
+
+    yield run
+    capture_here(outer)
+
+
+def test_the_tracer_reads_what_we_replace() -> None:
+    """The names that we give the tracer's function are names it reads (design 8)."""
+    inner = [code for code in trace.build_tracer.__code__.co_consts if inspect.iscode(code)]
+    names = {*trace.build_tracer.__code__.co_names, *(name for code in inner for name in code.co_names)}
+    assert {"saferepr", "logger", "_task_stack"} <= names
+
+
+def test_the_backend_has_what_we_catch() -> None:
+    """The methods that the tracer calls, with the arguments we name."""
+    for name in ("mark_as_done", "mark_as_failure", "mark_as_retry", "store_result", "process_cleanup"):
+        assert callable(getattr(Backend, name))
+    assert list(inspect.signature(Backend.mark_as_failure).parameters)[1:7] == [
+        "task_id", "exc", "traceback", "request", "store_result", "call_errbacks",
+    ]  # fmt: skip
+    assert callable(Backend._call_task_errbacks)
+
+
+def test_the_request_class_has_the_hooks() -> None:
+    """The parent tells of a start, a lost child and a hard limit through these (design 8)."""
+    assert list(inspect.signature(Request.on_accepted).parameters) == ["self", "pid", "time_accepted"]
+    assert list(inspect.signature(Request.on_timeout).parameters) == ["self", "soft", "timeout"]
+    assert list(inspect.signature(Request.on_failure).parameters)[:2] == ["self", "exc_info"]
+
+
+def test_success_hooks_and_signals(app: Celery, run: Run) -> None:
+    """A success is captured encoded; hooks and signals fire once, with the item's message id."""
+    seen: list[tuple[str, Any]] = []
+
+    class Hooked(app.Task):  # type: ignore[name-defined,misc]
+        """A custom base."""
+
+        def before_start(self, task_id: str, *_: Any) -> None:
+            seen.append(("before", task_id))
+
+        def on_success(self, retval: Any, *_: Any) -> None:
+            seen.append(("success", retval))
+
+        def after_return(self, status: str, *_: Any) -> None:
+            seen.append(("after", status))
+
+    @app.task(base=Hooked, bind=True, shared=False)
+    def double(self: Any, value: int) -> dict[str, Any]:
+        seen.append(("body", (self.request.id, self.request.retries, current_task.name)))
+        return {"value": value * 2}
+
+    def prerun(task_id: str, **_: Any) -> None:
+        seen.append(("prerun", task_id))
+
+    signals.task_prerun.connect(prerun, sender=double)
+    quicken_requests(app)
+    capture = run(double, 21)
+    assert capture.state == "SUCCESS"
+    assert isinstance(capture.result, Encoded)
+    assert [name for name, _ in seen] == ["prerun", "before", "body", "success", "after"]
+    assert dict(seen)["body"] == ("b.7", 0, double.name)
+
+
+def test_a_failure_is_data(app: Celery, run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """Class name, text and traceback are captured, the failure hook runs, and the failure is logged as always."""
+    failed: list[Any] = []
+
+    @app.task(shared=False)
+    def fails() -> None:
+        raise ZeroDivisionError("nought")
+
+    signals.task_failure.connect(lambda **told: failed.append(told["task_id"]), sender=fails, weak=False)
+    with caplog.at_level(logging.ERROR, "celery.app.trace"):
+        capture = run(fails)
+    assert capture.state == "FAILURE"
+    assert capture.error is not None
+    assert capture.error[:2] == ("ZeroDivisionError", "nought")
+    assert "in fails" in capture.error[2]
+    assert failed == ["b.7"]
+    assert "nought" in caplog.text
+
+
+def test_a_success_is_not_logged(app: Celery, run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """A line a success would cost more than a short item (design 8)."""
+
+    @app.task(shared=False)
+    def quiet() -> None:
+        """Nothing."""
+
+    with caplog.at_level(logging.DEBUG, "celery.app.trace"):
+        run(quiet)
+    assert caplog.text == ""
+
+
+def test_self_retry_is_kept_not_published(app: Celery, run: Run) -> None:
+    """`self.retry` publishes nothing here; its arguments and delay are kept (design 8)."""
+
+    @app.task(bind=True, shared=False)
+    def again(self: Any, value: int) -> None:
+        raise self.retry(args=(value + 1,), countdown=4)
+
+    capture = run(again, 1)
+    assert capture.state is None
+    assert capture.retry is not None
+    assert (capture.retry.args, capture.retry.options["countdown"]) == ((2,), 4)
+
+
+def test_other_calls_of_the_same_task_are_untouched(app: Celery, run: Run) -> None:
+    """Outside of an item the task's backend, retries and replace are Celery's own."""
+
+    @app.task(bind=True, shared=False)
+    def plain(self: Any) -> str:
+        return str(self.request.called_directly)
+
+    run(plain)
+    assert plain() == "True"
+    assert plain.backend.as_uri() == app.backend.as_uri()
+    assert not isinstance(plain.signature_from_request(plain.request), celery_compat.KeptRetry)
+
+
+@pytest.mark.parametrize("name", ["replace", "add_to_chord"])
+def test_what_changes_a_batch_is_refused(app: Celery, run: Run, name: str) -> None:
+    """`self.replace` and `self.add_to_chord` fail their item clearly (fault A24)."""
+
+    @app.task(bind=True, shared=False, name=f"changes.{name}")
+    def changes(self: Any) -> None:
+        getattr(self, name)(self.s())
+
+    capture = run(changes)
+    assert capture.error is not None
+    assert capture.error[0] == UnsupportedWork.__name__
+
+
+def test_ignore_reaches_us(app: Celery, run: Run) -> None:
+    """`Ignore` is neither success nor failure; the tracer says which it was."""
+
+    @app.task(shared=False)
+    def ignores() -> None:
+        raise Ignore
+
+    capture = run(ignores)
+    assert capture.state is None
+    assert isinstance(capture.info.retval, Ignore)
+
+
+def test_a_broken_exception_is_recorded_all_the_same(app: Celery, run: Run) -> None:
+    """An exception whose text cannot be made is recorded by its name."""
+
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    @app.task(shared=False)
+    def breaks() -> None:
+        raise Broken
+
+    capture = run(breaks)
+    assert capture.error is not None
+    assert capture.error[0].endswith("Broken")
+    assert capture.error[1]
