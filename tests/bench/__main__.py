@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench import enqueue, latency, memory, million, recovery, report, speedup, throughput
+from tests.bench import enqueue, kills, latency, memory, million, recovery, report, speedup, throughput
 from tests.bench.apps import Bench, open_bench
 from tests.bench.measure import Row
 
@@ -28,6 +28,7 @@ GROUPS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "parity": latency.parity,
     "hosts": speedup.hosts,
     "recovery": recovery.recovery,
+    "kills": kills.kills,
 }
 
 
