@@ -30,6 +30,12 @@ DATABASES = 1_024
 T = TypeVar("T")
 
 
+def pytest_configure() -> None:
+    """Take SIGINT as usual, also where the run was started in the background: programs started from here inherit it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 # -------------------------------------------------------------------------------------------- polling
 def eventually(fn: Callable[[], T], timeout: float = 15.0, interval: float = 0.02) -> T:
     """Call `fn` until it returns something true, and return that; an AssertionError inside means "not yet".
