@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from celery import Celery
 
@@ -21,7 +21,13 @@ from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
 from poimen_tasks.store import Store
 from poimen_tasks.worker import WorkerRoom
 
+if TYPE_CHECKING:
+    from celery import Task
+
 __all__ = ["Poimen"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 #: "Not given", where None has a meaning; 0 and below mean the default for a caller, too.
 _DEFAULT = 0
@@ -74,6 +80,27 @@ class Poimen:
 
     # --- tasks and work ------------------------------------------------------------------------------------------
 
+    @overload
+    def task(self, body: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        bind: Literal[True],
+        cache: CachePolicy | bool | None = None,
+        retry: RetryPolicy | None = None,
+        prefetch: int | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[Concatenate[Task[Any, Any], P], R]], Task[P, R]]: ...
+    @overload
+    def task(
+        self,
+        *,
+        cache: CachePolicy | bool | None = None,
+        retry: RetryPolicy | None = None,
+        prefetch: int | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(
         self,
         *args: Any,

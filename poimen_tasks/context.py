@@ -19,6 +19,7 @@ class RunningItem:
         position: the item's place in the batch.
         attempt: which run of the item this is, from 1.
         is_cancelled: asks, at most a few times a second, whether the batch was cancelled.
+        origin: what runs, for derived ids: the batch, or a callback's hidden batch, which has the round in its id.
         dispatches: how many dispatches the body made so far; makes their derived ids stable over a retry.
     """
 
@@ -29,6 +30,7 @@ class RunningItem:
     is_cancelled: Callable[[], bool]
     position: int = 0
     attempt: int = 1
+    origin: str = ""
     dispatches: int = field(default=0)
 
 

@@ -152,7 +152,11 @@ class BatchStatus:
     """A batch at one instant, from counters: reading it costs the same whatever the batch's size.
 
     `total = pending + delayed + waiting + running + succeeded + failed + cancelled + skipped`, always;
-    `cached` counts those of the succeeded that came from the cache.
+    `running` counts what lanes have claimed: a lane runs one item at a time, but claims several that proved short, so
+    it may exceed `concurrency`, which limits the bodies that run at once. `delayed` items wait for a retry or an eta.
+    `cached` counts those of the succeeded that came from the cache. `total` grows until the batch is sealed.
+    `callbacks_pending` callbacks have no outcome yet; until it is 0, `retry_failed` is refused.
+    `concurrency` None: no limit. `unserved_queues`: queues it waits for and no worker serves.
     """
 
     batch_id: str

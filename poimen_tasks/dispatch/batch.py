@@ -13,7 +13,15 @@ from poimen_tasks.dispatch.hidden import hidden_id
 from poimen_tasks.dispatch.ledger import Ledger
 from poimen_tasks.dispatch.outcomes import cursor_start, decode_blob, resume_at
 from poimen_tasks.dispatch.report import BatchReport
-from poimen_tasks.errors import BatchFailed, BatchTimeout, InvalidArgument, ItemNotFound, PoimenError, WouldDeadlock
+from poimen_tasks.errors import (
+    BatchFailed,
+    BatchNotFound,
+    BatchTimeout,
+    InvalidArgument,
+    ItemNotFound,
+    PoimenError,
+    WouldDeadlock,
+)
 from poimen_tasks.ids import check_name
 from poimen_tasks.model import BatchStatus, ItemStatus, Outcome
 from poimen_tasks.store.reads import Entry, next_count
@@ -262,13 +270,25 @@ class Batch:
         (round_,) = self._store.reads.field(self.id, "round")
         hidden = Batch(self._runtime, hidden_id(self.id, kind.removeprefix("on_"), int(round_ or 0)))
         left = None if deadline == _NO_END else max(0.0, deadline - time.monotonic())
-        for outcome in hidden.outcomes(timeout=left):
-            if outcome.ok:
-                return outcome.result
-            raise BatchFailed(
-                f"{kind} of batch {self.id!r} {outcome.status}: {outcome.error}", batch_id=self.id, failed=1
-            )
+        try:
+            for outcome in hidden.outcomes(timeout=left):
+                if outcome.ok:
+                    return outcome.result
+                raise BatchFailed(
+                    f"{kind} of batch {self.id!r} {outcome.status}: {outcome.error}", batch_id=self.id, failed=1
+                )
+        except BatchNotFound:
+            raise self._no_callback(kind) from None
+        except BatchTimeout:
+            raise BatchTimeout(f"{kind} of batch {self.id!r} is not over yet; it goes on") from None
         raise BatchFailed(f"{kind} of batch {self.id!r} has no outcome", batch_id=self.id)
+
+    def _no_callback(self, kind: str) -> BatchNotFound:
+        status = self.status()
+        return BatchNotFound(
+            f"{kind} of batch {self.id!r} did not run: the batch {status.state} ({status.succeeded} of {status.total} "
+            f"items succeeded), or it was dispatched without {kind}; `wait()` has the errors"
+        )
 
     # --- steering ------------------------------------------------------------------------------------------------
 
@@ -326,15 +346,16 @@ class Batch:
 
     def _failed_positions(self) -> list[tuple[int, int, int]]:
         """Position, partition and ordinal of every item whose newest outcome is a failure."""
-        positions = list(gather(self._store.reads, self.id).positions(ItemStatus.FAILED))
-        index = self._store.reads.index(self.id)
+        # Ordinals from the same reading: the store leaves alone what has run, or was put back, since then.
+        ledger = gather(self._store.reads, self.id)
+        positions = list(ledger.positions(ItemStatus.FAILED))
         found = []
         for at in range(0, len(positions), 4 * CHUNK):
             some = positions[at : at + 4 * CHUNK]
             views = self._store.reads.chunks(self.id, sorted({position // CHUNK for position in some}))
             for position in some:
-                ordinal = int.from_bytes(index[position * 4 : position * 4 + 4], "big")
-                found.append((position, views[position // CHUNK].part(position % CHUNK), ordinal))
+                part = views[position // CHUNK].part(position % CHUNK)
+                found.append((position, part, ledger.ordinal(position)))
         return found
 
     def _publish_reply(self, reply: dict[bytes, Any]) -> None:

@@ -135,8 +135,11 @@ def _calls(app: Celery, work: Any) -> tuple[Map | Iterable[Any], dict[str, Any]]
     if name == "celery.chain" and len(work["kwargs"]["tasks"]) == 1:
         return _calls(app, work["kwargs"]["tasks"][0])
     if name is not None or isinstance(work, Item):
-        what = CANVAS.get(str(name), "a single call; put it in a list")
-        raise UnsupportedWork(f"work: {what} is not supported; {_TAKEN}")
+        if str(name) not in CANVAS:
+            raise UnsupportedWork("work: a single call is not supported; put it in a list: dispatch([task.s(...)])")
+        raise UnsupportedWork(f"work: {CANVAS[str(name)]} is not supported; {_TAKEN}")
+    if isinstance(getattr(work, "name", None), str) and callable(getattr(work, "s", None)):
+        raise UnsupportedWork(f"work: task {work.name} alone is not supported; use poimen.map(task, values)")
     if isinstance(work, Mapping) or not _is_series(work):
         raise UnsupportedWork(f"work: {type(work).__name__} {work!r:.60} is not supported; {_TAKEN}")
     return work, {}

@@ -82,7 +82,7 @@ def _derived_id(running: context.RunningItem | None) -> str:
     if running is None:
         return secrets.token_hex(8)
     running.dispatches += 1
-    origin = f"{running.batch}\0{running.position}\0{running.dispatches}"
+    origin = f"{running.origin or running.batch}\0{running.position}\0{running.dispatches}"
     digest = hashlib.sha256(origin.encode()).hexdigest()[:12]
     return f"{running.batch[:64]}.{running.position}.{running.dispatches}-{digest}"
 
@@ -176,6 +176,12 @@ class _Dispatch:
             raise
         except Exception as error:
             self._abort(error)
+            raise
+        except BaseException as error:
+            error.add_note(
+                f"batch {self._batch!r}: {self._written} items are written, and run; dispatch the same work again with "
+                f"batch_id={self._batch!r} to go on where it stopped, or cancel it"
+            )
             raise
 
     def _append_all(self, slices: Iterator[Slice]) -> bool:

@@ -188,6 +188,10 @@ class Ledger:
         """The newest outcome of an item that has one."""
         return self._entry(self._entries[position])[position]
 
+    def ordinal(self, position: int) -> int:
+        """The ordinal of the newest outcome of an item that has one."""
+        return int(self._ordinals[self._entries[position]])
+
     def outcomes(self, status: ItemStatus) -> Iterator[Outcome[Any]]:
         """The newest outcomes of the items with this status, in item order."""
         last, decoded = -1, _NOTHING

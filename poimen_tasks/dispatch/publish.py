@@ -30,23 +30,32 @@ _BACKSTOP = 5.0
 _PIPELINE = 1000
 
 
-def _lane_options(ticket: Ticket, part: Part) -> dict[str, Any]:
+_NEVER = 10 * 365 * 86400.0
+
+
+def _lane_limit(queue: str, parts: Sequence[Part]) -> float:
+    """Above what any item that the lane may claim can take; a worker's own default would strike whatever runs then."""
+    limits = [part.time_limit for part in parts if part.queue == queue]
+    return _NEVER if None in limits or not limits else max(filter(None, limits)) + LANE_LIFE + _BACKSTOP
+
+
+def _lane_options(ticket: Ticket, parts: Sequence[Part]) -> dict[str, Any]:
     """Where the message goes; a fresh message id each time, because a revoked id never runs again."""
-    options: dict[str, Any] = {"task_id": uuid()}
+    part, limit = parts[ticket.partition], _lane_limit(ticket.queue, parts)
+    # Soft limits are the items' own, kept by the lane: Celery's would strike an innocent one.
+    options: dict[str, Any] = {"task_id": uuid(), "time_limit": limit, "soft_time_limit": limit}
     if part.exchange and part.exchange != part.queue:
         options |= {"exchange": part.exchange, "routing_key": part.routing_key}
     else:
         options["queue"] = ticket.queue
     if part.priority is not None:
         options["priority"] = part.priority
-    if part.time_limit:
-        options["time_limit"] = part.time_limit + LANE_LIFE + _BACKSTOP
     return options
 
 
 def _lane(app: Celery, ticket: Ticket, parts: Sequence[Part]) -> Signature[Any]:
     lane = app.tasks[LANE_TASK].si(ticket.batch, ticket.slot, ticket.generation, ticket.queue)
-    return lane.set(**_lane_options(ticket, parts[ticket.partition]))
+    return lane.set(**_lane_options(ticket, parts))
 
 
 def publish_tickets(app: Celery, tickets: Iterable[Ticket], parts_of: Mapping[str, Sequence[Part]]) -> int:

@@ -78,6 +78,24 @@ def _translate(code: str, detail: str) -> PoimenError:
     return Refusal(code, detail) if kind is None else kind(text.format(detail))
 
 
+_PASSING = (
+    "READONLY",
+    "MISCONF",
+    "LOADING",
+    "BUSY",
+    "NOREPLICAS",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "UNBLOCKED",
+)
+
+
+def _is_passing(error: Exception) -> bool:
+    """True for a refusal that ends by itself: the server's role or state forbids writes for now."""
+    return isinstance(error, ReadOnlyError) or str(error).startswith(_PASSING)
+
+
 class ServerClock:
     """The server's time, carried on for a while by this process's monotonic clock: it saves a round trip.
 
@@ -132,8 +150,11 @@ class Client:
         self.redis.close()
         self.redis.connection_pool.disconnect()
 
-    def read(self, call: Callable[[Any], Any], *, patience: float | None = None) -> Any:
-        """Run a command that changes nothing, again while the server does not answer, for `patience` seconds."""
+    def read(self, call: Callable[[Any], Any], *, patience: float | None = None, wait_out: bool = False) -> Any:
+        """Run a command that changes nothing, again while the server does not answer, for `patience` seconds.
+
+        With `wait_out` also while it answers that it takes no writes for now, as between a failover and its end.
+        """
         deadline = time.monotonic() + (self.settings.connect_timeout if patience is None else patience)
         pause = 0.05
         while True:
@@ -145,7 +166,9 @@ class Client:
                 if time.monotonic() + pause > deadline:
                     self._unavailable(error)
             except ResponseError as error:
-                self._refused(error)
+                if not wait_out or not _is_passing(error) or time.monotonic() + pause > deadline:
+                    self._refused(error)
+                self.redis.connection_pool.disconnect()  # the name may lead to another server by now
             time.sleep(pause)
             pause = min(pause * 2, 1.0)
 
@@ -158,6 +181,7 @@ class Client:
         sequence: int,
         payloads: tuple[bytes, ...] = (),
         patience: float | None = None,
+        wait_out: bool = False,
     ) -> Any:
         """Run a script; a lost reply is asked for again under the same owner and sequence.
 
@@ -169,7 +193,7 @@ class Client:
         script = load_script(name)
         packed = msgpack.packb(request, use_bin_type=False)  # the server's Lua library reads no bin type
         arguments = (self.keys.build("layout"), self.keys.root, owner, sequence, packed, *payloads)
-        reply = self.read(lambda redis: self._evaluate(redis, script, arguments), patience=patience)
+        reply = self.read(lambda redis: self._evaluate(redis, script, arguments), patience=patience, wait_out=wait_out)
         return msgpack.unpackb(reply, raw=True, strict_map_key=False)
 
     @staticmethod
@@ -197,6 +221,6 @@ class Client:
             ) from error
         # The client library cuts the code off the errors that it has a class for.
         known = isinstance(error, AuthenticationError | NoPermissionError | ReadOnlyError)
-        if known or text.startswith(("READONLY", "MISCONF", "NOPERM", "NOAUTH", "WRONGPASS", "LOADING", "BUSY")):
+        if known or _is_passing(error) or text.startswith(("NOPERM", "NOAUTH", "WRONGPASS")):
             raise StoreRefused(f"Redis at {mask_url(self.url)} refuses the command: {text[:200]}") from error
         raise error

@@ -238,5 +238,5 @@ class Scripts:
         """A lane's step (`step`), or its report without a claim (`finish`)."""
         request |= self._bounds
         return self.client.call(  # type: ignore[no-any-return]
-            name, request, owner=token, sequence=sequence, payloads=payloads, patience=patience
+            name, request, owner=token, sequence=sequence, payloads=payloads, patience=patience, wait_out=True
         )

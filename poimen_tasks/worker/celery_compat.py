@@ -35,6 +35,7 @@ __all__ = [
     "build_item_tracer",
     "capture_here",
     "count_waiting",
+    "error_text",
     "error_type",
     "in_focus",
     "quicken_requests",
@@ -187,11 +188,24 @@ def error_type(error: BaseException) -> str:
     return kind.__qualname__ if bare else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _error_text(error: BaseException) -> str:
+_MOST_MESSAGE, _MOST_TRACEBACK = 16 * 1024, 64 * 1024
+
+
+def error_text(error: BaseException) -> str:
+    """An exception's message, cut to a length that may be recorded; whatever its class does."""
     try:
-        return str(error)
+        text = str(error)
     except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything
         return f"<no text: {type(broken).__name__}>"
+    return text if len(text) <= _MOST_MESSAGE else f"{text[:_MOST_MESSAGE]}... ({len(text):,} characters)"
+
+
+def _traceback_text(traceback: Any) -> str:
+    text = str(traceback or "")
+    if len(text) <= _MOST_TRACEBACK:
+        return text
+    half = _MOST_TRACEBACK // 2
+    return f"{text[:half]}\n... ({len(text):,} characters) ...\n{text[-half:]}"
 
 
 class LaneBackend:
@@ -246,7 +260,7 @@ class LaneBackend:
             self._real.mark_as_failure(task_id, exc, traceback, request, store_result, call_errbacks, **kwargs)
             return
         current.state = states.FAILURE
-        current.error = (error_type(exc), _error_text(exc), str(traceback or ""))
+        current.error = (error_type(exc), error_text(exc), _traceback_text(traceback))
         if call_errbacks and request is not None and request.errbacks:
             self._real._call_task_errbacks(request, exc, traceback)  # noqa: SLF001
 
@@ -256,7 +270,7 @@ class LaneBackend:
         if task_id != current.message_id:
             self._real.mark_as_retry(task_id, exc, traceback, **kwargs)
             return
-        current.error = None if exc is None else (error_type(exc), _error_text(exc), "")
+        current.error = None if exc is None else (error_type(exc), error_text(exc), "")
 
 
 def _keep_retries(task: Task[Any, Any]) -> None:

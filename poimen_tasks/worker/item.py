@@ -12,7 +12,7 @@ from celery.exceptions import Ignore, NotRegistered, Reject
 from poimen_tasks import codec
 from poimen_tasks.errors import SerializationError
 from poimen_tasks.store.values import Part
-from poimen_tasks.worker.celery_compat import Capture, build_item_tracer, error_type
+from poimen_tasks.worker.celery_compat import Capture, build_item_tracer, error_text, error_type
 from poimen_tasks.worker.limits import ItemTimer
 from poimen_tasks.worker.report import CANCELLED, FAILED, SKIPPED, SUCCEEDED
 
@@ -107,9 +107,9 @@ class Activity:
         except Reject as reject:
             info = reject
         except Exception as error:  # noqa: BLE001 - whatever the tracer lets out ends this item, not the lane
-            return Ended(FAILED, error=(error_type(error), str(error), ""))
+            return Ended(FAILED, error=(error_type(error), error_text(error), ""))
         except BaseException as fatal:  # noqa: BLE001 - sys.exit() in a body: the item fails, the lane ends
-            return Ended(FAILED, error=(error_type(fatal), str(fatal), ""), fatal=fatal)
+            return Ended(FAILED, error=(error_type(fatal), error_text(fatal), ""), fatal=fatal)
         finally:
             if timer is not None:
                 timer.disarm()

@@ -137,8 +137,8 @@ class Keeper:
         key, why, detail = lost
         try:
             reaped, tickets = self._store.scripts.reap_lane(*key, why=why, detail=detail)
-        except PoimenError:
-            # The lease ends by itself; until then this is the quickest way to say so.
+        except Exception:
+            # The lane is renewed until it is settled, so it must not be forgotten.
             self._lost.put(lost)
             raise
         self._lanes.pop(key, None)
@@ -187,8 +187,8 @@ class Keeper:
                 if answer == "gone":
                     self._lanes.pop(key, None)
                 elif answer == "kill":
-                    lane = self._lanes[key]
-                    if lane.kill():
+                    lane = self._lanes.get(key)
+                    if lane is not None and lane.kill():
                         log.warning("batch %s was cancelled with terminate: killed process %d", lane.batch, lane.pid)
                         self.lane_lost(key, "lost", "terminated by cancel")
 

@@ -61,6 +61,8 @@ class Lane:
         self._stop = 0
         self._item_since: float | None = None
         self._watching = False
+        self._claim_since = 0.0
+        self._cancelled = False
         self._ended: str | None = None
         self._cancel_seen = (0.0, False)
         self._life = LANE_LIFE
@@ -131,6 +133,7 @@ class Lane:
             info[b"stage"].decode(),
             info[b"actor"].decode(),
             self._is_cancelled,
+            origin=self.batch,
         )
         self._outer = context.enter(self._running)
 
@@ -143,10 +146,21 @@ class Lane:
 
     # -- items -----------------------------------------------------------------------------------------------------
 
+    def _know_parts(self, reply: dict[bytes, Any]) -> None:
+        """A slice that was appended since the lane began may have brought partitions."""
+        claim = reply.get(b"claim")
+        named = [ticket[4] for ticket in reply.get(b"tickets") or ()] + ([claim[b"p"]] if claim else [])
+        if self.parts and max(named, default=0) >= len(self.parts):
+            self.parts = self.host.store.reads.parts(self.batch)
+            if not self._limited and any(part.time_limit or part.soft_time_limit for part in self.parts):
+                self._limited = True
+                self._timer = ItemTimer() if can_enforce() else None
+
     def _open_claim(self, reply: dict[bytes, Any]) -> None:
         self._claim = Claim.read(reply, self._claim, self.batch, self.host.store.reads)
         self._stop = len(self._claim)
         self._item_since = None
+        self._claim_since = perf_counter()
 
     def _activity(self, part: int) -> Activity:
         activity = self._activities.get(part)
@@ -314,6 +328,9 @@ class Lane:
             report, give, late = report.only(set(reply[b"late"])), None, True
         if reply[b"s"] == b"end":
             self._ended = reply.get(b"why", b"").decode() or "ended"
+            self._stop = 0  # what is left of the claim is somebody else's now
+        self._cancelled = bool(reply.get(b"cancel"))
+        self._know_parts(reply)
         self._publish(tickets_of(reply))
         return reply
 
@@ -340,7 +357,9 @@ class Lane:
         since, now = self._item_since, perf_counter()
         if since is None or self._ended is not None:
             return
-        overrun = now - since > _OVERRUN and self._at + 1 < self._stop
+        # What has not begun goes back: when one item takes long, the claim as a whole does, or nothing more may begin.
+        late = now - since > _OVERRUN or now - self._claim_since > 2 * self._quantum
+        overrun = self._at + 1 < self._stop and (late or self._cancelled or self.host.leaving())
         oldest = self._report.oldest
         if overrun:
             self._flush(give_from=self._at + 1)

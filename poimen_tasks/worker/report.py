@@ -54,6 +54,7 @@ class LaneReport:
         """One outcome."""
         if error is not None:
             self.errors.append((len(self.positions), *error))
+            self.size += len(error[1]) + len(error[2])
         self.positions.append(position)
         self.started.append(started)
         self.durations.append(duration)

@@ -60,8 +60,10 @@ class LaneRequest(Request):
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
         """The child died, or the lane itself failed."""
-        super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
-        self._tell("lost", str(exc_info.exception)[:300])
+        try:
+            super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
+        finally:
+            self._tell("lost", str(exc_info.exception)[:300])
 
     def _tell(self, why: str, detail: str) -> None:
         keeper: Keeper | None = getattr(self.task, "keeper", None)

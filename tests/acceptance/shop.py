@@ -253,3 +253,15 @@ def slow_sometimes(number: int) -> int:
     if number == 30:
         time.sleep(1.0)
     return number
+
+
+@task
+def verbose_failure(length: int) -> None:
+    """Fail with a very long message."""
+    raise ValueError("x" * length)
+
+
+@task
+def callback_dispatches(what: Any) -> str:
+    """A callback that dispatches a batch of its own."""
+    return poimen.dispatch(poimen.map(noop, [1])).id

@@ -12,12 +12,19 @@ if not slot or slot.state ~= 'T' then
 end
 local tries = (tonumber(slot.extra) or 0) + 1
 if not request.reissue then
-  redis.call('ZADD', K.tickets, now + (tonumber(request.overdue) or 2), ticket_member(request.b, request.s))
-  return answer({tickets = {}})
+  -- Behind a backlog nobody can tell a lost message from one that waits: now and then the same ticket goes out once
+  -- more, ever more seldom. Whichever message comes first begins the lane.
+  local wait = (tonumber(request.overdue) or 2) * 2 ^ math.min(tries, 12)
+  redis.call('HSET', K.slots(request.b), request.s, string.format('T|%d|%d|%s', slot.generation, tries, slot.queue))
+  redis.call('ZADD', K.tickets, now + wait, ticket_member(request.b, request.s))
+  if tries < 4 then return answer({tickets = {}}) end
 end
 local part = 0
 for at, candidate in ipairs(record.parts) do
   if part_queue(candidate) == slot.queue then part = at - 1 break end
+end
+if not request.reissue then
+  return answer({tickets = {{request.b, tonumber(request.s), slot.generation, slot.queue, part}}})
 end
 local ticket = ticket_slot(record, request.s, slot.queue, tries, part)
 audit_batch('ticket.reissued', record, {slot = tonumber(request.s), tries = tries})

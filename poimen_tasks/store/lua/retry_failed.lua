@@ -16,7 +16,7 @@ local round = math.max(request.round, record.round + record.over)
 local retried = {}
 for _, item in ipairs(request.items) do
   local position, part = item[1], item[2]
-  if redis.call('GETRANGE', K.index(request.b), position * 4, position * 4 + 3) == struct.pack('>I4', item[3]) then
+  if item[3] > 0 and redis.call('GETRANGE', K.index(request.b), position * 4, position * 4 + 3) == struct.pack('>I4', item[3]) then
     redis.call('SETRANGE', K.index(request.b), position * 4, '\0\0\0\0')
     -- Claim numbers of a round are above those of the rounds before it, so that no report from then is taken for one.
     write_attempt(request.b, position, {p = part, a = 0, l = 0, s = 0, n = round * 65536, d = now})
