@@ -212,7 +212,9 @@ def test_no_limit(shop: ModuleType) -> None:
     """None means as many as the fleet has (promise D2)."""
     batch = shop.poimen.dispatch(shop.poimen.map(shop.nap, [0.1] * 6), concurrency=None)
     assert batch.status().concurrency is None
-    assert batch.wait(timeout=20).concurrency == 2
+    report = batch.wait(timeout=20)
+    assert report.succeeded == 6
+    assert 1 <= report.concurrency <= 2
 
 
 def test_a_nested_dispatch_is_derived(shop: ModuleType, notes: Path) -> None:
