@@ -58,7 +58,7 @@ class Chaos:
         producer.wait(60)
         for name in self.batches:
             batch = self.shop.poimen.batch(name)
-            eventually(lambda batch=batch: batch.status().is_over, timeout=90, interval=0.1)
+            eventually(lambda name=name: self._has_ended(name), timeout=90, interval=0.1)
             eventually(lambda batch=batch: batch.status().callbacks_pending == 0, timeout=60, interval=0.1)
 
     def _produce(self, items: int, name: str | None = None) -> subprocess.Popen[bytes]:
@@ -70,6 +70,26 @@ class Chaos:
             env={**os.environ, **self.env},
             stderr=subprocess.DEVNULL,
         )
+
+    def _has_ended(self, name: str) -> bool:
+        """True, or an assertion with all that helps to see why not."""
+        status = self.shop.poimen.batch(name).status()
+        store = self.shop.poimen.store
+        seen = {
+            "status": status.to_dict(),
+            "sealed": store.reads.field(name, "sealed"),
+            "check": store.scripts.check_batch(name) if not status.is_over else None,
+            "slots": store.client.redis.hgetall(store.keys.build("slots", name)),
+            "queues": store.client.redis.hgetall(store.keys.build("queues")),
+            "tickets": store.client.redis.zrange(store.keys.build("tickets"), 0, -1, withscores=True),
+            "leases": store.reads.leases(),
+            "clock": store.client.redis.hgetall(store.keys.build("clock")),
+            "capacity": store.client.redis.hgetall(store.keys.build("capacity")),
+            "workers": [(worker.name, worker.alive, len(worker.children())) for worker in self.workers.all],
+            "kills": dict(self.kills),
+        }
+        assert status.is_over, seen
+        return True
 
     def _is_over(self, name: str) -> bool:
         if name not in {batch.id for batch in self.shop.poimen.batches()}:
