@@ -55,6 +55,7 @@ class Chaos:
                 producer = self._produce(items)
             time.sleep(dice.uniform(0.02, 0.4))
             producer = self._kill(dice, producer, items)
+            self._supervise()
         producer.wait(60)
         for name in self.batches:
             batch = self.shop.poimen.batch(name)
@@ -71,8 +72,14 @@ class Chaos:
             stderr=subprocess.DEVNULL,
         )
 
+    def _supervise(self) -> None:
+        """Start a worker for each that ended: Celery's ends by itself when its children die before it is up."""
+        for _ in range(self.fleet - sum(worker.alive for worker in self.workers.all)):
+            self.workers.start(APP, concurrency=2, wait=False)
+
     def _has_ended(self, name: str) -> bool:
         """True, or an assertion with all that helps to see why not."""
+        self._supervise()
         status = self.shop.poimen.batch(name).status()
         store = self.shop.poimen.store
         seen = {
@@ -108,7 +115,6 @@ class Chaos:
         if kind == "worker" and len(living) >= self.fleet:
             dice.choice(living).destroy()
             self.kills[kind] += 1
-            self.workers.start(APP, concurrency=2, wait=False)
         elif kind == "child":
             children = [child for worker in living for child in worker.children()]
             if children:
