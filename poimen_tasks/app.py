@@ -146,7 +146,8 @@ class Poimen:
         """Hand over work; returns as soon as it is written, while workers run it.
 
         Args:
-            work: a `group`, a `chord`, a `map` or `starmap` of a task, or an iterable of signatures and `Item`.
+            work: a `group`, a `chord`, a `map` or `starmap` of a task, or an iterable of signatures and `Item`. It is
+                read 256 items at a time: the batch is there, and runs, when the first 256 have been read.
             workflow: the run it belongs to; default: the batch's own id, or inside a task the workflow of its batch.
             stage: its name in the workflow.
             batch_id: an id of your own. One that exists is continued where it stopped or, when sealed, just returned.

@@ -36,7 +36,7 @@ def resume_at(after: object) -> tuple[int, int]:
     """
     if after is None:
         return 0, 0
-    if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+    if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < 1 << 63:
         raise InvalidArgument(f"after {after!r:.60} is not a cursor; use the cursor of an outcome, or None")
     ordinal, place = divmod(after, ENTRY)
     return ordinal, place + 1

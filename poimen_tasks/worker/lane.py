@@ -211,6 +211,7 @@ class Lane:
                     )
                 elif type(ended) is Retry:
                     add.retries.append([item.position, ended.delay, item.attempt, ended.call or False])
+                    add.size += len(ended.call or b"")
                 else:
                     add.add(
                         item.position,

@@ -24,7 +24,7 @@ else
   redis.call('HSET', K.workers, request.worker, cmsgpack.pack({t = now, q = request.info, d = request.payload}))
 end
 local leader = state[2]
-if not request.leave and (not leader or leader == request.worker or now > (tonumber(state[3]) or 0)) then
+if not request.leave and (not leader or leader == request.worker or now > (tonumber(state[3]) or 0) or gap < 0) then
   leader = request.worker
   redis.call('HSET', K.clock, 'leader', leader, 'until', now + 3 * request.period)
 end
