@@ -22,7 +22,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 PROMISE = re.compile(r"^### ([A-Z]\d+): ", re.MULTILINE)
-CITED = re.compile(r"\b(?:promises?|parity) ([A-Z]\d+(?:(?:, | and )[A-Z]\d+)*)")
+CITED = re.compile(r"\bpromises? ([A-Z]\d+(?:(?:, | and )[A-Z]\d+)*)")
 NOT_YET = re.compile(r"^- ([A-Z])(\d+) to [A-Z](\d+): ", re.MULTILINE)
 ENTRY = re.compile(r"""'([a-z]+\.[a-z_]+)'""")
 

@@ -14,7 +14,7 @@ def cancel(store, batch="b", *, reason="stop", terminate=False):
 
 
 def test_everything_that_waits_gets_its_outcome(store):
-    """Pending, returned and delayed items are cancelled, in every partition, and the batch ends (parity D8)."""
+    """Pending, returned and delayed items are cancelled, in every partition, and the batch ends (promise D8)."""
     parts = [lanes.part("q1"), lanes.part("q2")]
     tickets = open_batch(store, count=8, parts=parts, of=lambda position: position % 2, delayed={6: 9e9, 7: 9e9})
     lanes.reap(store, begin(store, tickets[0], 2))
@@ -47,7 +47,7 @@ def test_at_most_500_items_a_call(store):
 
 
 def test_running_items_finish(store):
-    """An item that runs is not taken away: its outcome counts, and ends the batch (parity D8)."""
+    """An item that runs is not taken away: its outcome counts, and ends the batch (promise D8)."""
     lane = begin(store, open_batch(store, count=4)[0])
     assert cancel(store)[b"over"] == 0
     assert lane.finish("stay", ok=[0]).raw[b"over"] is True
@@ -94,7 +94,7 @@ def test_callbacks(store, done):
 
 
 def test_nothing_is_left_behind(store):
-    """When callbacks are settled every key of the batch expires, and the global lists are empty (parity D8)."""
+    """When callbacks are settled every key of the batch expires, and the global lists are empty (promise D8)."""
     open_batch(store, count=600, callbacks=["failure"], delayed={5: 9e9})
     cancel(store)
     lanes.run_all(store, lanes.tickets_of(cancel(store)))

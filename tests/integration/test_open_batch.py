@@ -11,7 +11,7 @@ from tests.integration.lanes import open_batch
 
 
 def test_opens_with_first_ticket(store):
-    """A batch and its first ticket come out of one script: work can begin at once (protocol 0, parity D1)."""
+    """A batch and its first ticket come out of one script: work can begin at once (protocol 0, promise D1)."""
     (ticket,) = open_batch(store, count=3)
     assert ticket == ("b", 0, 1, "q", 0)
     status = store.reads.status("b")
@@ -80,7 +80,7 @@ def test_existing_is_described(store):
 
 
 def test_empty_batch_is_over_at_once(store):
-    """An empty sealed batch is over at once: mark, callbacks, end of batch (fault A09, parity D10)."""
+    """An empty sealed batch is over at once: mark, callbacks, end of batch (fault A09, promise D10)."""
     tickets = open_batch(store, count=0, callbacks=["success", "failure", "complete"])
     assert store.reads.status("b").state is BatchState.COMPLETED
     assert len(lanes.ends(store)) == 1

@@ -40,7 +40,7 @@ def test_another_producer_does_not_change_calls(store):
 
 
 def test_nothing_for_a_sealed_batch(store):
-    """A sealed batch gets no calls, so nothing is left behind when it has expired (parity D8)."""
+    """A sealed batch gets no calls, so nothing is left behind when it has expired (promise D8)."""
     open_batch(store, count=0)
     store.scripts.put_big("b", _piece())
     assert not store.client.redis.exists(store.keys.build("big", "b"))

@@ -13,7 +13,7 @@ from tests.integration.lanes import begin, open_batch
 
 
 def test_status_adds_up(store):
-    """All counts of a status add up to its total at every moment (invariant I3, parity D6)."""
+    """All counts of a status add up to its total at every moment (invariant I3, promise D6)."""
     lane = begin(store, open_batch(store, count=30, delayed={29: 9e9}, limit=4)[0], 12)
     lane.finish("stay", ok=[0], failed=[1], skipped=[2], retry={3: 60.0}, give=[4])
     status = store.reads.status("b")
@@ -149,7 +149,7 @@ def test_positions_are_ids(store, name, position):
 
 
 def test_ids_before_the_first_custom_one(store):
-    """Items whose slices came before the first custom id are found by their position (parity D7)."""
+    """Items whose slices came before the first custom id are found by their position (promise D7)."""
     open_batch(store, count=256, seal=False)
     lanes.append(store, 256, 2, ids=["x", "257"], seal=True)
     found = {name: store.reads.position_of("b", name) for name in ("7", "255", "x", "257", "256", "258")}

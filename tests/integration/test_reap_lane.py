@@ -105,7 +105,7 @@ def test_reap_ends_the_batch_with_its_callbacks(store):
 
 
 def test_reap_under_a_cancelled_batch(store):
-    """What a lost lane held in a cancelled batch is cancelled, and the batch ends (parity D8)."""
+    """What a lost lane held in a cancelled batch is cancelled, and the batch ends (promise D8)."""
     lane = begin(store, open_batch(store, count=8, callbacks=["failure"])[0], 4)
     store.scripts.cancel_batch("b", reason="stop", actor="me", terminate=True)
     (hidden,) = reap(store, lane)

@@ -28,7 +28,7 @@ def failed_batch(store, count=2, **options):
 
 
 def test_new_round(store):
-    """A batch that is over opens again for its failed items, and ends with a mark of its own (parity D3)."""
+    """A batch that is over opens again for its failed items, and ends with a mark of its own (promise D3)."""
     failed_batch(store)
     retried, tickets = retry(store, (0, 1), (1, 2))
     assert retried == 2

@@ -7,7 +7,7 @@ from tests.integration.lanes import begin, open_batch
 
 
 def test_up(store):
-    """A higher limit brings the missing tickets at once (parity D2)."""
+    """A higher limit brings the missing tickets at once (promise D2)."""
     lanes.offer(store, 10)
     assert len(open_batch(store, count=50, limit=2)) == 2
     assert len(store.scripts.set_concurrency("b", 5, actor="me")) == 3

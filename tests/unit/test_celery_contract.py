@@ -57,7 +57,7 @@ def run(app: Celery) -> Iterator[Run]:
 
 
 def test_the_tracer_reads_what_we_replace() -> None:
-    """The names that we give the tracer's function are names it reads (design 8)."""
+    """The names that we give the tracer's function are names it reads."""
     inner = [code for code in trace.build_tracer.__code__.co_consts if inspect.iscode(code)]
     names = {*trace.build_tracer.__code__.co_names, *(name for code in inner for name in code.co_names)}
     assert {"saferepr", "logger", "_task_stack"} <= names
@@ -74,7 +74,7 @@ def test_the_backend_has_what_we_catch() -> None:
 
 
 def test_the_request_class_has_the_hooks() -> None:
-    """The parent tells of a start, a lost child and a hard limit through these (design 8)."""
+    """The parent tells of a start, a lost child and a hard limit through these."""
     assert list(inspect.signature(Request.on_accepted).parameters) == ["self", "pid", "time_accepted"]
     assert list(inspect.signature(Request.on_timeout).parameters) == ["self", "soft", "timeout"]
     assert list(inspect.signature(Request.on_failure).parameters)[:2] == ["self", "exc_info"]
@@ -133,7 +133,7 @@ def test_a_failure_is_data(app: Celery, run: Run, caplog: pytest.LogCaptureFixtu
 
 
 def test_a_success_is_not_logged(app: Celery, run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    """A line a success would cost more than a short item (design 8)."""
+    """A line a success would cost more than a short item."""
 
     @app.task(shared=False)
     def quiet() -> None:
@@ -145,7 +145,7 @@ def test_a_success_is_not_logged(app: Celery, run: Run, caplog: pytest.LogCaptur
 
 
 def test_self_retry_is_kept_not_published(app: Celery, run: Run) -> None:
-    """`self.retry` publishes nothing here; its arguments and delay are kept (design 8)."""
+    """`self.retry` publishes nothing here; its arguments and delay are kept."""
 
     @app.task(bind=True, shared=False)
     def again(self: Any, value: int) -> None:

@@ -426,7 +426,7 @@ def test_any_buffer_decodes(kind: Any) -> None:
 
 @given(CANONICAL, CANONICAL)
 def test_canonical_is_injective(first: Any, second: Any) -> None:
-    """Two values have the same canonical bytes exactly when they are the same, types too (parity C2, fault G03)."""
+    """Two values have the same canonical bytes exactly when they are the same, types too (promise C2, fault G03)."""
     assert (canonical(first) == canonical(second)) is (exact(first) == exact(second))
 
 
@@ -439,14 +439,14 @@ def test_canonical_outlives_the_wire(value: Any) -> None:
 
 @given(st.dictionaries(TEXT, CANONICAL, min_size=2, max_size=5), st.randoms())
 def test_key_order_does_not_matter(value: dict[str, Any], random: Any) -> None:
-    """Dicts with the same items in another order hash the same, inside of others too (parity C2, fault G06)."""
+    """Dicts with the same items in another order hash the same, inside of others too (promise C2, fault G06)."""
     items = list(value.items())
     random.shuffle(items)
     assert input_hash([{"x": dict(items)}]) == input_hash([{"x": value}])
 
 
 def test_look_alikes_differ() -> None:
-    """Values that Python calls equal or that print alike have hashes of their own (parity C2, fault G06)."""
+    """Values that Python calls equal or that print alike have hashes of their own (promise C2, fault G06)."""
     alike = [1, 1.0, True, "1", b"1", Decimal(1), Decimal("1.0"), [1], {"1": 1}, "True", None, "None", 0, 0.0, -0.0,
              False, "", b"", [], {}, [[]], Decimal(0), timedelta(0), [1, 23], [12, 3], ["a", "b"], ["ab"], ["a", ["b"]],
              [["a"], "b"], {"a": "b=1"}, {"a=b": "1"}, date(2025, 1, 1), "2025-01-01",
@@ -469,7 +469,7 @@ def test_nan_has_no_canonical_form(nan: Any) -> None:
 
 
 def test_unhashable_input() -> None:
-    """Input that the wire does not carry is a clear error, not a hash of its repr (parity C2, fault G06)."""
+    """Input that the wire does not carry is a clear error, not a hash of its repr (promise C2, fault G06)."""
     with pytest.raises(SerializationError, match=r"^input\[0\]: set is not carried"):
         input_hash([{1}], what="input")
 

@@ -60,7 +60,7 @@ def test_pickles(kind: type[errors.PoimenError]) -> None:
 
 
 def test_batch_failed_carries_the_failures() -> None:
-    """`BatchFailed` tells the batch, the count and the first errors (parity D3)."""
+    """`BatchFailed` tells the batch, the count and the first errors (promise D3)."""
     error = errors.BatchFailed("2 of 3 failed", batch_id="b", failed=2, errors={"1": "ValueError: no"})
     assert (error.batch_id, error.failed, error.errors) == ("b", 2, {"1": "ValueError: no"})
 

@@ -67,7 +67,7 @@ def test_moment_of_nothing() -> None:
 
 
 def test_outcome_names_its_fields() -> None:
-    """An outcome tells start, end, duration, result, error, wait, worker and attempt of an item (parity D4)."""
+    """An outcome tells start, end, duration, result, error, wait, worker and attempt of an item (promise D4)."""
     found = outcome()
     assert (found.item_id, found.status, found.result, found.error) == ("7", ItemStatus.SUCCEEDED, [1], None)
     assert (found.started_at, found.finished_at) == (NOON, NOON + timedelta(seconds=1.5))

@@ -39,7 +39,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[Celery]:
 
 
 def test_retry_defaults() -> None:
-    """Three attempts at most, a second before the second, doubling up to a minute (parity R1)."""
+    """Three attempts at most, a second before the second, doubling up to a minute (promise R1)."""
     found = RetryPolicy()
     assert (found.max_attempts, found.initial, found.factor, found.maximum) == (3, 1.0, 2.0, 60.0)
     assert (found.jitter, found.retry_on, found.never_on, found.max_lost) == (True, (Exception,), (), 3)
@@ -163,18 +163,18 @@ def test_attempts_count_from_one(attempt: Any) -> None:
     ],
 )
 def test_should_retry(options: dict[str, Any], error: BaseException, retried: bool) -> None:
-    """`never_on` beats `retry_on`; what was asked to stop, item or process, is never retried (parity R1)."""
+    """`never_on` beats `retry_on`; what was asked to stop, item or process, is never retried (promise R1)."""
     assert RetryPolicy(**options).should_retry(error, 1) is retried
 
 
 @given(st.integers(1, 20), st.integers(1, 20))
 def test_attempts_are_bounded(most: int, attempt: int) -> None:
-    """The attempt numbered `max_attempts` is the last (parity R1)."""
+    """The attempt numbered `max_attempts` is the last (promise R1)."""
     assert RetryPolicy(max_attempts=most).should_retry(ValueError(), attempt) is (attempt < most)
 
 
 def test_retry_count() -> None:
-    """A counter goes up to its maximum, tells whether it can, and refuses to go on; each is a new value (parity R2)."""
+    """A counter goes up to its maximum, says if it can, and refuses to go on; each is a new value (promise R2)."""
     first = RetryCount(maximum=2)
     second = first.increment()
     last = second.increment()

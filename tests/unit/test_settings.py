@@ -33,7 +33,7 @@ def refused(**values: Any) -> str:
 
 
 def test_defaults() -> None:
-    """The defaults are the documented ones; ten slots a batch among them (parity D2)."""
+    """The defaults are the documented ones; ten slots a batch among them (promise D2)."""
     found = Settings()
     assert (found.redis_url, found.broker_url, found.namespace) == (None, None, "poimen")
     assert (found.lease, found.quantum, found.tick, found.ticket_overdue) == (15.0, 0.1, 0.5, 2.0)
