@@ -40,7 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "broker_transport_options": {
         # Above any hard limit, the publish lease and clock skew; delays are kept in our own sets.
         "visibility_timeout": 6 * 3600,
-        "socket_timeout": 30,
+        "socket_timeout": 10,
         "socket_connect_timeout": 5,
         "socket_keepalive": True,
         "health_check_interval": 25,

@@ -42,7 +42,7 @@ def main(ctx: click.Context, app: str | None) -> None:
     """Batches of expensive work on Celery and Redis.
 
     \b
-    Begin on one machine, with nothing installed but this package:
+    Begin on one machine, with nothing installed but this package and its [server] extra:
       poimen up -A shop                 a private server and a worker
       poimen status -A shop             in another terminal
     Then start more workers, on any machine:

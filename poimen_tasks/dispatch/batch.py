@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from poimen_tasks import context
+from poimen_tasks import codec, context
 from poimen_tasks.dispatch.gather import gather
 from poimen_tasks.dispatch.hidden import hidden_id
 from poimen_tasks.dispatch.ledger import Ledger
@@ -95,6 +95,18 @@ class Batch:
         if self._stage is None:
             self._stage = self.status().stage
         return self._stage
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What `dispatch(metadata=)` was given.
+
+        Raises:
+            BatchNotFound: never dispatched, or its retention is over.
+        """
+        (data,) = self._store.reads.field(self.id, "metadata")
+        if data is None:
+            self.status()
+        return dict(codec.decode(data)) if data else {}
 
     # --- looking -------------------------------------------------------------------------------------------------
 

@@ -97,13 +97,13 @@ class BatchReport:
 
     @property
     def wall_time(self) -> float:
-        """Seconds from the first start to the last finish; 0 when nothing ran."""
+        """Seconds from the first start to the last finish, of the recorded (last) attempts; 0 when nothing ran."""
         first, last = self._ledger.first_start, self._ledger.last_finish
         return 0.0 if first is None or last is None else max(0.0, last - first)
 
     @property
     def total_task_time(self) -> float:
-        """Seconds in all bodies: what one runner after the other would have taken."""
+        """Seconds in all recorded runs: what one runner after the other would have taken."""
         return max(0.0, self._ledger.total_task_time)
 
     @property

@@ -51,12 +51,12 @@ class Chaos:
         producer = self._produce(items)
         while sum(self.kills.values()) < kills:
             if all(self._is_over(name) for name in self.batches) or producer.poll() is not None:
-                producer.wait()
+                self._finished(producer)
                 producer = self._produce(items)
             time.sleep(dice.uniform(0.02, 0.4))
             producer = self._kill(dice, producer, items)
             self._supervise()
-        producer.wait(60)
+        self._finished(producer)
         for name in self.batches:
             batch = self.shop.poimen.batch(name)
             eventually(lambda name=name: self._has_ended(name), timeout=90, interval=0.1)
@@ -65,12 +65,21 @@ class Chaos:
     def _produce(self, items: int, name: str | None = None) -> subprocess.Popen[bytes]:
         name = name or f"chaos-{self.seed}-{len(self.batches)}"
         self.batches[name] = items
-        return subprocess.Popen(
-            [sys.executable, "-c", PRODUCER, name, str(self.notes), str(items), "0.05"],
-            cwd=ROOT,
-            env={**os.environ, **self.env},
-            stderr=subprocess.DEVNULL,
-        )
+        with self._errors.open("ab") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-c", PRODUCER, name, str(self.notes), str(items), "0.05"],
+                cwd=ROOT,
+                env={**os.environ, **self.env},
+                stderr=errors,
+            )
+
+    def _finished(self, producer: subprocess.Popen[bytes]) -> None:
+        """A producer that was not killed has ended well."""
+        assert producer.wait(60) == 0, self._errors.read_text()[-3000:]
+
+    @property
+    def _errors(self) -> Path:
+        return self.notes.with_name("producers.log")
 
     def _supervise(self) -> None:
         """Start a worker for each that ended: Celery's ends by itself when its children die before it is up."""

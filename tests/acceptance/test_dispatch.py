@@ -216,7 +216,9 @@ def test_a_generator_is_consumed_in_slices(shop: ModuleType) -> None:
 def test_a_finished_batch_is_not_dispatched_again(shop: ModuleType, notes: Path) -> None:
     """The same batch id gives the same batch, and nothing runs twice (fault A22)."""
     work = [shop.marked.s(str(notes), "a")]
-    shop.poimen.dispatch(work, batch_id="nightly").wait(timeout=20)
+    first = shop.poimen.dispatch(work, batch_id="nightly", metadata={"source": "test"})
+    first.wait(timeout=20)
+    assert first.metadata == {"source": "test"}
     again = shop.poimen.dispatch(work, batch_id="nightly")
     assert again.wait(timeout=20).succeeded == 1
     assert len(lines(notes)) == 2
