@@ -81,14 +81,6 @@ def test_reject(shop: ModuleType) -> None:
     assert (outcome.status, outcome.error.type, outcome.attempts) == (ItemStatus.FAILED, "Reject", 1)
 
 
-def test_sys_exit_fails_only_its_item(shop: ModuleType) -> None:
-    """A body that leaves the interpreter fails its item; the others run."""
-    batch = shop.poimen.dispatch([shop.add.s(i, 0) if i != 30 else shop.exits.s(3) for i in range(60)])
-    report = batch.wait(timeout=40)
-    assert (report.succeeded, report.failed) == (59, 1)
-    assert report.errors["30"].type == "SystemExit"
-
-
 def test_an_unserialisable_result_fails_its_item(shop: ModuleType) -> None:
     """The error names the path to the value that does not travel (fault F06)."""
     outcome = run(shop, shop.unserialisable.s())
@@ -132,21 +124,6 @@ def test_links_run_per_item(shop: ModuleType, notes: Path) -> None:
     eventually(lambda: set(lines(notes)) == {"linked 2", "errback None"})
 
 
-def test_a_poison_pill_is_given_up(shop: ModuleType, notes: Path) -> None:
-    """An item that always kills its process fails as WorkerLost after a few runs; no other is blamed (fault B03)."""
-    batch = shop.poimen.dispatch([shop.dies.s(str(notes)), *(shop.add.s(i, 0) for i in range(40))])
-    report = batch.wait(timeout=60)
-    assert (report.succeeded, report.failed) == (40, 1)
-    assert report.errors["0"].type == "WorkerLost"
-    assert 1 <= len(lines(notes)) <= 4
-
-
-def test_an_item_whose_process_died_runs_again(shop: ModuleType, notes: Path) -> None:
-    """One lost process costs a run, not the item (fault B02)."""
-    outcome = run(shop, shop.dies_once.s(str(notes)))
-    assert (outcome.result, len(lines(notes))) == ("alive", 2)
-
-
 def test_cancel_gives_every_item_an_outcome(shop: ModuleType, notes: Path) -> None:
     """After a cancel no item starts, running ones learn of it, and each has an outcome (promise D8, fault E06)."""
     batch = shop.poimen.dispatch([shop.until_cancelled.s(str(notes)) for _ in range(1200)], concurrency=2)
@@ -158,15 +135,6 @@ def test_cancel_gives_every_item_an_outcome(shop: ModuleType, notes: Path) -> No
     assert len(lines(notes)) == 2
     status = batch.status()
     assert (status.state, status.cancelled, status.running) == (BatchState.CANCELLED, 1200, 0)
-
-
-def test_cancel_with_terminate_kills(shop: ModuleType, notes: Path) -> None:
-    """`terminate=True` ends a body that does not ask (promise D8)."""
-    batch = shop.poimen.dispatch([shop.marked.s(str(notes), str(i), 60.0) for i in range(4)], concurrency=2)
-    eventually(lambda: batch.status().running == 2 and len(lines(notes)) == 2)
-    batch.cancel("now", "me", terminate=True)
-    outcomes = list(batch.outcomes(timeout=20))
-    assert [outcome.status for outcome in outcomes] == [ItemStatus.CANCELLED] * 4
 
 
 def test_the_context_manager_cancels_on_an_exception(shop: ModuleType) -> None:
