@@ -11,6 +11,7 @@ from poimen_tasks import codec, context
 from poimen_tasks.dispatch.gather import gather
 from poimen_tasks.dispatch.hidden import hidden_id
 from poimen_tasks.dispatch.ledger import Ledger
+from poimen_tasks.dispatch.options import NO_END, concurrency_limit, deadline_of
 from poimen_tasks.dispatch.outcomes import cursor_start, decode_blob, resume_at
 from poimen_tasks.dispatch.report import BatchReport
 from poimen_tasks.errors import (
@@ -32,36 +33,10 @@ if TYPE_CHECKING:
     from poimen_tasks.dispatch.runtime import Runtime
     from poimen_tasks.store import Store
 
-__all__ = ["Batch", "concurrency_limit"]
+__all__ = ["Batch"]
 
 _BLOCK = 1.0
 _OUTAGE = 60.0
-_NO_END = float("inf")
-
-
-def _deadline(timeout: Any) -> float:
-    if timeout is None:
-        return _NO_END
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise InvalidArgument(
-            f"timeout {timeout!r:.60} is not allowed; use seconds from 0, or None to wait as long as it takes"
-        )
-    return time.monotonic() + timeout
-
-
-def concurrency_limit(value: Any, default: int) -> int:
-    """The stored limit: 0 for none (None), the default for 0 and below.
-
-    Raises:
-        InvalidArgument: neither None nor a whole number.
-    """
-    if value is None:
-        return 0
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidArgument(
-            f"concurrency {value!r:.60} is not allowed; use a whole number, or None for the whole fleet"
-        )
-    return value if value > 0 else default
 
 
 class Batch:
@@ -180,7 +155,7 @@ class Batch:
             InvalidArgument: a negative timeout, or not a cursor.
         """
         ordinal, skip = resume_at(after)
-        deadline = _deadline(timeout)
+        deadline = deadline_of(timeout)
         return self._stream(ordinal, skip, deadline)
 
     def _stream(self, ordinal: int, skip: int, deadline: float) -> Iterator[Outcome[Any]]:
@@ -194,7 +169,7 @@ class Batch:
         self._refuse_deadlock()
         status, count = self.status(), 64
         if status.is_over:
-            deadline = _NO_END
+            deadline = NO_END
         ended = self._last_ordinal() if status.is_over else None
         while ended is None or after < ended:
             left = deadline - time.monotonic()
@@ -231,7 +206,7 @@ class Batch:
             BatchNotFound: never dispatched, or its retention is over.
         """
         ledger = Ledger()
-        for entry in self._entries(0, _deadline(timeout)):
+        for entry in self._entries(0, deadline_of(timeout)):
             ledger.add(entry.ordinal, entry.blob)
         status = self.status()
         report = BatchReport(
@@ -276,12 +251,12 @@ class Batch:
         """
         if kind not in ("on_success", "on_failure", "on_complete"):
             raise InvalidArgument(f"callback {kind!r:.60} is not known; use on_success, on_failure or on_complete")
-        deadline = _deadline(timeout)
+        deadline = deadline_of(timeout)
         for _ in self._entries(self._last_ordinal(), deadline):
             pass
         (round_,) = self._store.reads.field(self.id, "round")
         hidden = Batch(self._runtime, hidden_id(self.id, kind.removeprefix("on_"), int(round_ or 0)))
-        left = None if deadline == _NO_END else max(0.0, deadline - time.monotonic())
+        left = None if deadline == NO_END else max(0.0, deadline - time.monotonic())
         try:
             for outcome in hidden.outcomes(timeout=left):
                 if outcome.ok:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks import codec, context
-from poimen_tasks.dispatch.batch import Batch, concurrency_limit
+from poimen_tasks.dispatch.batch import Batch
 from poimen_tasks.dispatch.canvas import Plan, plan
 from poimen_tasks.dispatch.hidden import KINDS, encode_callback
+from poimen_tasks.dispatch.options import concurrency_limit
 from poimen_tasks.dispatch.routing import PRIORITIES
 from poimen_tasks.dispatch.slices import EMPTY, iter_slices
 from poimen_tasks.errors import BatchExists, BatchNotFound, DispatchAborted, InvalidArgument, PoimenError

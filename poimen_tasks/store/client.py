@@ -130,7 +130,8 @@ class Client:
             url,
             protocol=2,
             socket_timeout=settings.socket_timeout,
-            socket_connect_timeout=min(settings.connect_timeout, 4.0),
+            # Below half, so that a second attempt at a server that swallows connections still ends in time.
+            socket_connect_timeout=0.48 * settings.connect_timeout,
             socket_keepalive=True,
             retry=Retry(NoBackoff(), 0),
         )
@@ -158,12 +159,15 @@ class Client:
         deadline = time.monotonic() + (self.settings.connect_timeout if patience is None else patience)
         pause = 0.05
         while True:
+            began = time.monotonic()
             try:
                 return call(self.redis)
             except AuthenticationError as error:
                 self._refused(error)
             except (RedisConnectionError, RedisTimeoutError) as error:
-                if time.monotonic() + pause > deadline:
+                # No attempt is begun that, as long as the last one, would end too late.
+                now = time.monotonic()
+                if now + pause + (now - began) > deadline:
                     self._unavailable(error)
             except ResponseError as error:
                 if not wait_out or not _is_passing(error) or time.monotonic() + pause > deadline:

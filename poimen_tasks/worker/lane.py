@@ -121,7 +121,6 @@ class Lane:
         self.parts = unpack_parts(info[b"parts"])
         self.parent = info[b"parent"].decode() if info.get(b"parent") else None
         self.kind = info[b"kind"].decode() if info.get(b"kind") else None
-        self._named = bool(info[b"named"])
         if any(part.time_limit or part.soft_time_limit for part in self.parts):
             self._timer = ItemTimer() if can_enforce() else None
             self._limited = True
