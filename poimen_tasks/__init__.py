@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from poimen_tasks.app import Poimen
-from poimen_tasks.dispatch import Batch, BatchReport
+from poimen_tasks.dispatch import Batch, BatchReport, Workflow, WorkflowReport, WorkflowStatus
 from poimen_tasks.errors import *  # noqa: F403 - the whole tree is public
 from poimen_tasks.errors import __all__ as _errors
 from poimen_tasks.model import BatchState, BatchStatus, ErrorInfo, Item, ItemStatus, Outcome
@@ -26,6 +26,9 @@ __all__ = [  # noqa: PLE0604 - the errors' own list is part of it
     "RetryCount",
     "RetryPolicy",
     "Settings",
+    "Workflow",
+    "WorkflowReport",
+    "WorkflowStatus",
     "__version__",
     "policy",
     *_errors,

@@ -10,9 +10,9 @@ from celery import Celery
 
 from poimen_tasks import context
 from poimen_tasks.defaults import new_app
-from poimen_tasks.dispatch import Batch, Map, Runtime, StarMap, dispatch
+from poimen_tasks.dispatch import Batch, Map, Runtime, StarMap, Workflow, dispatch
 from poimen_tasks.dispatch.hidden import register_callback_task
-from poimen_tasks.errors import BatchNotFound, Cancelled, InvalidArgument, SettingsError
+from poimen_tasks.errors import Cancelled, InvalidArgument, SettingsError
 from poimen_tasks.health import Finding, Repairs, examine
 from poimen_tasks.ids import check_name
 from poimen_tasks.model import BatchState
@@ -195,14 +195,21 @@ class Poimen:
 
         Args:
             workflow: only those of this workflow.
-            state: only those in this state; reads the status of each.
+            state: only those in this state.
         """
         if workflow is not None:
             check_name(workflow, "workflow")
         if state is not None and state not in set(BatchState):
             raise InvalidArgument(f"state {state!r:.60} is not known; use one of {', '.join(BatchState)}")
-        found = [Batch(self._runtime, name) for name in self._store().reads.batches(workflow=workflow)]
-        return found if state is None else [batch for batch in found if _has_state(batch, state)]
+        names = self._store().reads.batches(workflow=workflow)
+        if state is not None:
+            statuses = self._store().reads.statuses(names)
+            names = [status.batch_id for status in statuses if status is not None and status.state == state]
+        return [Batch(self._runtime, name) for name in names]
+
+    def workflow(self, workflow: str) -> Workflow:
+        """The handle of a workflow: its batches as one. Makes no round trip; an unknown id shows at the first read."""
+        return Workflow(self._runtime, check_name(workflow, "workflow"))
 
     @staticmethod
     def checkpoint() -> None:
@@ -259,10 +266,3 @@ class Poimen:
             store = self._make_store()
             self._stores = {pid: store}
         return store
-
-
-def _has_state(batch: Batch, state: BatchState | str) -> bool:
-    try:
-        return batch.status().state == state
-    except BatchNotFound:
-        return False  # it expired a moment ago

@@ -11,6 +11,7 @@ PoimenError
 │   └── PayloadTooLarge                     a value over the size limit
 ├── DuplicateItem            (ValueError)   two items of a batch share an id
 ├── BatchNotFound            (LookupError)  no such batch
+├── WorkflowNotFound         (LookupError)  nothing was dispatched under this workflow id
 ├── ItemNotFound             (LookupError)  no such item in the batch
 ├── BatchExists              (ValueError)   on_existing="raise" met an existing batch
 ├── BatchFailed                             wait(raise_on_error=True): items failed
@@ -48,6 +49,7 @@ __all__ = [
     "UnknownTask",
     "UnsupportedWork",
     "WorkerLost",
+    "WorkflowNotFound",
     "WouldDeadlock",
 ]
 
@@ -99,6 +101,10 @@ class DuplicateItem(PoimenError, ValueError):
 
 class BatchNotFound(PoimenError, LookupError):
     """No such batch."""
+
+
+class WorkflowNotFound(PoimenError, LookupError):
+    """Nothing was dispatched under this workflow id."""
 
 
 class ItemNotFound(PoimenError, LookupError):

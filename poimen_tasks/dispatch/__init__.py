@@ -7,5 +7,17 @@ from poimen_tasks.dispatch.canvas import Map, StarMap
 from poimen_tasks.dispatch.dispatcher import dispatch
 from poimen_tasks.dispatch.report import BatchReport
 from poimen_tasks.dispatch.runtime import Runtime
+from poimen_tasks.dispatch.workflow import Workflow
+from poimen_tasks.dispatch.workflow_report import WorkflowReport, WorkflowStatus
 
-__all__ = ["Batch", "BatchReport", "Map", "Runtime", "StarMap", "dispatch"]
+__all__ = [
+    "Batch",
+    "BatchReport",
+    "Map",
+    "Runtime",
+    "StarMap",
+    "Workflow",
+    "WorkflowReport",
+    "WorkflowStatus",
+    "dispatch",
+]

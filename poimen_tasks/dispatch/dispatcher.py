@@ -16,7 +16,7 @@ from poimen_tasks.dispatch.hidden import KINDS, encode_callback
 from poimen_tasks.dispatch.options import concurrency_limit
 from poimen_tasks.dispatch.routing import PRIORITIES
 from poimen_tasks.dispatch.slices import EMPTY, iter_slices
-from poimen_tasks.errors import BatchExists, BatchNotFound, DispatchAborted, InvalidArgument, PoimenError
+from poimen_tasks.errors import BatchExists, BatchNotFound, Cancelled, DispatchAborted, InvalidArgument, PoimenError
 from poimen_tasks.ids import check_name
 from poimen_tasks.store import Refusal
 from poimen_tasks.store.values import Part, Slice, Ticket
@@ -54,6 +54,8 @@ def dispatch(
     if on_existing not in _EXISTING:
         raise InvalidArgument(f"on_existing {on_existing!r:.60} is not allowed; use one of {', '.join(_EXISTING)}")
     running = context.current_item()
+    if running is not None and running.is_cancelled():
+        raise Cancelled(f"batch {running.batch!r} was cancelled: its items dispatch nothing more")
     named = batch_id is not None or running is not None
     batch = check_name(batch_id, "batch id") if batch_id is not None else _derived_id(running)
     record = {

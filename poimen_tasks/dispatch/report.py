@@ -96,10 +96,15 @@ class BatchReport:
     # --- what it cost --------------------------------------------------------------------------------------------
 
     @property
+    def span(self) -> tuple[float, float] | None:
+        """First start and last finish, in seconds since 1970; None when nothing ran."""
+        first, last = self._ledger.first_start, self._ledger.last_finish
+        return None if first is None or last is None else (first, max(first, last))
+
+    @property
     def wall_time(self) -> float:
         """Seconds from the first start to the last finish, of the recorded (last) attempts; 0 when nothing ran."""
-        first, last = self._ledger.first_start, self._ledger.last_finish
-        return 0.0 if first is None or last is None else max(0.0, last - first)
+        return 0.0 if self.span is None else self.span[1] - self.span[0]
 
     @property
     def total_task_time(self) -> float:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgpack
 
 from poimen_tasks.errors import BatchNotFound
-from poimen_tasks.model import BatchState, BatchStatus, moment
+from poimen_tasks.model import BatchStatus
 from poimen_tasks.store.client import Client
 from poimen_tasks.store.scripts import unpack_parts
+from poimen_tasks.store.status import read_statuses
 from poimen_tasks.store.values import Part
 from poimen_tasks.store.wire import CHUNK, ChunkView
 
 __all__ = ["Entry", "Reads", "WorkerInfo"]
 
-_COUNTS = ("total", "pending", "delayed", "waiting", "running", "ok", "failed", "cancelled", "skipped", "cached")
-_MARKS = ("limit", "sealed", "over", "cancel", "callbacks", "round")
-_TIMES = ("created", "started", "finished", "producer")
-_TEXTS = ("workflow", "stage")
-_FIELDS = (*_COUNTS, *_MARKS, *_TIMES, *_TEXTS, "parts")
 _READ_BYTES = 1 << 18
-_SILENCE = 5.0
 
 
 class Entry(NamedTuple):
@@ -68,24 +63,17 @@ class Reads:
         Raises:
             BatchNotFound: it is not known.
         """
-        values, clock, tick, capacity, pauses = self.client.read(lambda redis: self._status_pipeline(redis, batch))
-        if values[-1] is None:
+        (found,) = read_statuses(self.client, [batch])
+        if found is None:
             raise BatchNotFound(f"batch {batch!r} is not known: it was never dispatched, or its retention is over")
-        row = dict(zip(_FIELDS, values, strict=True))
-        parts = unpack_parts(row["parts"])
-        now = clock[0] + clock[1] / 1e6
-        # Capacity is rewritten by each tick: without any tick nobody serves, whatever was written last.
-        fleet = capacity if tick is not None and now - float(tick) < _SILENCE else {}
-        return _build_status(batch, row, now, _unserved(row, parts, fleet), _covers(row, batch, parts, pauses))
+        return found
 
-    def _status_pipeline(self, redis: Any, batch: str) -> list[Any]:
-        pipeline = redis.pipeline(transaction=False)
-        pipeline.hmget(self.keys.record(batch), list(_FIELDS))
-        pipeline.time()
-        pipeline.hget(self.keys.build("clock"), "tick")
-        pipeline.hgetall(self.keys.build("capacity"))
-        pipeline.hkeys(self.keys.build("pauses"))
-        return list(pipeline.execute())
+    def statuses(self, batches: Sequence[str]) -> list[BatchStatus | None]:
+        """Many batches, 500 a round trip; None for one that is not known."""
+        found: list[BatchStatus | None] = []
+        for at in range(0, len(batches), 500):
+            found += read_statuses(self.client, batches[at : at + 500])
+        return found
 
     def field(self, batch: str, *names: str) -> list[bytes | None]:
         """Raw fields of a batch's record."""
@@ -113,6 +101,14 @@ class Reads:
         if not reply:
             return []
         return [Entry(int(entry.partition(b"-")[0]), fields[b"b"], b"o" in fields) for entry, fields in reply[0][1]]
+
+    def news(self, seen: Mapping[str, int], *, block: float) -> list[str]:
+        """Which of these batches have entries behind the ordinal seen; waits `block` seconds for the first."""
+        wait = max(1, round(min(block, self.client.settings.socket_timeout / 2) * 1000))
+        streams = {self.keys.build("outcomes", batch): f"{after}-0" for batch, after in seen.items()}
+        names = dict(zip((key.encode() for key in streams), seen, strict=True))
+        reply = self.client.read(lambda redis: redis.xread(streams, count=1, block=wait))
+        return [names[key] for key, _entries in reply or ()]
 
     def entries(self, batch: str, *, after: int = 0) -> Iterator[list[Entry]]:
         """All entries there are, in slices whose size follows the entries' bytes."""
@@ -197,6 +193,17 @@ class Reads:
         key = self.keys.build("batches") if workflow is None else self.keys.build("workflow", workflow)
         return [_text(name) for name in self.client.read(lambda redis: redis.zrevrange(key, 0, newest - 1))]
 
+    def workflow_batches(self, workflow: str) -> list[str]:
+        """All batches of a workflow, oldest first, read in slices."""
+        key, names = self.keys.build("workflow", workflow), list[bytes]()
+
+        def some(redis: Any) -> Any:
+            return redis.zrange(key, len(names), len(names) + 4999)
+
+        while found := self.client.read(some):
+            names += found
+        return [_text(name) for name in dict.fromkeys(names)]
+
     def workers(self) -> list[WorkerInfo]:
         """The workers that said they live."""
         rows = self.client.read(lambda redis: redis.hgetall(self.keys.build("workers")))
@@ -236,50 +243,3 @@ def next_count(count: int, found: Sequence[Entry]) -> int:
     if size > _READ_BYTES:
         return max(1, count // 2)
     return min(4096, count * 2) if len(found) == count else count
-
-
-def _unserved(row: dict[str, Any], parts: Sequence[Part], capacity: dict[bytes, bytes]) -> tuple[str, ...]:
-    if row["over"] == b"1":
-        return ()
-    return tuple(sorted({part.queue for part in parts if not int(capacity.get(part.queue.encode(), b"0"))}))
-
-
-def _covers(row: dict[str, Any], batch: str, parts: Sequence[Part], pauses: Sequence[bytes]) -> bool:
-    scopes = {b"*", f"w:{_text(row['workflow'])}".encode(), f"b:{batch}".encode()}
-    held = set(pauses)
-    if scopes & held:
-        return True
-    return bool(parts) and all(
-        f"q:{part.queue}".encode() in held or f"a:{part.activity}".encode() in held for part in parts
-    )
-
-
-def _state_of(row: dict[str, Any], numbers: dict[str, int], now: float, *, paused: bool) -> BatchState:
-    if numbers["over"]:
-        if numbers["cancel"]:
-            return BatchState.CANCELLED
-        return BatchState.COMPLETED if numbers["ok"] == numbers["total"] else BatchState.FAILED
-    if paused:
-        return BatchState.PAUSED
-    if not numbers["sealed"] and now > float(row["producer"] or 0):
-        return BatchState.STALLED
-    return BatchState.RUNNING if row["started"] else BatchState.OPEN
-
-
-def _build_status(batch: str, row: dict[str, Any], now: float, unserved: tuple[str, ...], paused: bool) -> BatchStatus:
-    numbers = {name: int(row[name] or 0) for name in (*_COUNTS, *_MARKS)}
-    times = {name: float(row[name]) if row[name] and float(row[name]) else None for name in _TIMES}
-    return BatchStatus(
-        batch_id=batch,
-        workflow=_text(row["workflow"]),
-        stage=_text(row["stage"]),
-        state=_state_of(row, numbers, now, paused=paused),
-        succeeded=numbers["ok"],
-        concurrency=numbers["limit"] or None,
-        created_at=moment(times["created"]),
-        started_at=moment(times["started"]),
-        finished_at=moment(times["finished"]),
-        unserved_queues=unserved,
-        callbacks_pending=numbers["callbacks"],
-        **{name: numbers[name] for name in _COUNTS if name != "ok"},
-    )

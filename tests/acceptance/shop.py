@@ -12,7 +12,7 @@ from typing import Any
 
 from celery.exceptions import Ignore, Reject
 
-from poimen_tasks import Poimen, RetryPolicy, policy
+from poimen_tasks import Cancelled, Poimen, RetryPolicy, policy
 
 poimen = Poimen("shop")
 app = poimen.celery
@@ -265,3 +265,38 @@ def verbose_failure(length: int) -> None:
 def callback_dispatches(what: Any) -> str:
     """A callback that dispatches a batch of its own."""
     return poimen.dispatch(poimen.map(noop, [1])).id
+
+
+@task
+def next_stage(results: list[int], path: str) -> str:
+    """A callback that dispatches the next stage of its workflow."""
+    batch = poimen.dispatch(poimen.starmap(add, [(value, 1) for value in results]), stage="second")
+    note(path, batch.id)
+    return batch.id
+
+
+@task
+def dispatches_on(path: str) -> str:
+    """Wait to be cancelled, then try to dispatch."""
+    note(path, "start")
+    while not Path(path + ".go").exists():
+        time.sleep(0.02)
+    try:
+        poimen.dispatch(poimen.map(noop, [1]))
+    except RuntimeError as error:
+        return type(error).__name__
+    except Cancelled:
+        note(path, "refused")
+        raise
+    note(path, "dispatched")
+    return "dispatched"
+
+
+@task
+def waits_for_workflow() -> str:
+    """Wait for the workflow that this item belongs to, which is refused."""
+    try:
+        poimen.workflow("wf-inside").wait(timeout=1)
+    except RuntimeError as error:
+        return type(error).__name__
+    return "waited"
