@@ -60,12 +60,42 @@ TABLE: dict[str, Key] = {
     "workers": Key("workers", "hash", "worker to what it offers and when it was last seen", "5 s after its last tick"),
     "clock": Key("clock", "hash", "last tick, who leads, until when reaping is held", "for ever"),
     "pauses": Key("pauses", "hash", "scope to pause epoch", "until resumed"),
+    "cache_entry": Key("c:e:{key}", "string", "one cached result: header, labels, value", "until evicted or invalid"),
+    "cache_lru": Key("c:lru", "zset", "cached results, the least recently used first", "with its entries"),
+    "cache_expiry": Key("c:exp", "zset", "cached results by the time they expire", "with its entries"),
+    "cache_index": Key("c:i:{scope}", "set", "cached results of an activity, task, model or tag", "with its entries"),
+    "cache_meta": Key("c:meta", "hash", "the cache's clock, bytes, number of the last change", "for ever"),
+    "cache_stats": Key("c:s:{activity}", "hash", "counters of one activity's cached results", "for ever"),
+    "cache_activities": Key("c:acts", "set", "activities that have counters", "for ever"),
+    "cache_stamps": Key("c:stamps", "hash", "scope to the clock of its last invalidation", "until all is swept"),
+    "cache_sweeps": Key("c:sweeps", "zset", "what is invalid but not yet removed, by clock", "until swept"),
+    "cache_old": Key("c:o:{number}", "set", "cached results to look through", "until swept"),
+    "flight": Key("c:f:{key}", "hash", "who computes a result: owner, clock, failures", "until settled"),
+    "flight_value": Key("c:v:{key}", "string", "a result on its way to those that wait for it", "until settled"),
+    "flight_due": Key("c:due", "zset", "computations by the time they must be looked at", "until settled"),
+    "flights": Key("c:flights", "zset", "computations by the cache's clock at their beginning", "until settled"),
+    "followers": Key("c:w:{key}", "list", "items parked until the result is there", "until settled"),
+    "parked": Key("b:{batch}/parked", "hash", "position to the cache key it waits for", "until the batch is over"),
+    "digests": Key("b:{batch}/digests", "hash", "chunk number to 32 bytes an item: its cache key", _RETENTION),
     "audit": Key("audit", "stream", "one entry a state change", "until sealed, or the unsealed limit"),
     "audit_meta": Key("audit:meta", "hash", "epoch, sealer, count of dropped entries", "for ever"),
 }
 
 #: Keys of one batch; all of them get the retention together.
-BATCH_KEYS = ("record", "items", "big", "ids", "names", "running", "delayed", "attempts", "slots", "outcomes", "index")
+BATCH_KEYS = (
+    "record",
+    "items",
+    "big",
+    "ids",
+    "names",
+    "running",
+    "delayed",
+    "attempts",
+    "slots",
+    "outcomes",
+    "index",
+    "digests",
+)
 
 
 class Keys:

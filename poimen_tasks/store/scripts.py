@@ -25,7 +25,8 @@ def new_owner() -> str:
 
 def pack_parts(parts: Iterable[Part]) -> bytes:
     """The partitions of a batch as its record stores them."""
-    return bytes(msgpack.packb([list(part) for part in parts]))
+    # Without the last field where it says nothing: a short record stays in its compact form.
+    return bytes(msgpack.packb([list(part) if part.cached else list(part[:-1]) for part in parts]))
 
 
 def unpack_parts(blob: bytes) -> list[Part]:
@@ -51,6 +52,8 @@ def _slice_request(offset: int, piece: Slice, parts: Sequence[Part]) -> tuple[di
         "ids": piece.ids or [],
         "big": [position for position, _ in piece.big],
     }
+    if piece.digests:
+        request["digests"] = [list(pair) for pair in piece.digests]
     return request, (*piece.chunks, *(data for _, data in piece.big))
 
 
@@ -74,6 +77,8 @@ class Scripts:
     def __init__(self, client: Client) -> None:
         self.client = client
         self._bounds = {"overdue": client.settings.ticket_overdue, "unsealed": client.settings.audit_unsealed_limit}
+        # What a lane's results may take in the cache goes with every step: it costs less than asking.
+        self._limits = {"entries": client.settings.cache_max_entries, "bytes": client.settings.cache_max_bytes}
         self._producer = max(15.0, 3 * client.settings.lease)
 
     def _once(self, name: str, request: dict[str, Any], payloads: tuple[bytes, ...] = (), **options: Any) -> Any:
@@ -237,6 +242,8 @@ class Scripts:
     ) -> dict[bytes, Any]:
         """A lane's step (`step`), or its report without a claim (`finish`)."""
         request |= self._bounds
+        if "f" in request and request["f"].get("c"):
+            request["limits"] = self._limits
         return self.client.call(  # type: ignore[no-any-return]
             name, request, owner=token, sequence=sequence, payloads=payloads, patience=patience, wait_out=True
         )

@@ -12,7 +12,7 @@ class Part(NamedTuple):
 
     The partition number is its place in order of first appearance. `priority` is the broker's number (None: its
     default), limits are seconds (None: none), `prefetch` caps the items of one claim, `max_lost` how often a worker
-    may die under an item.
+    may die under an item; `cached`: results come from the cache where it has them.
     """
 
     queue: str
@@ -24,6 +24,7 @@ class Part(NamedTuple):
     time_limit: float | None
     prefetch: int | None
     max_lost: int
+    cached: bool = False
 
 
 class Slice(NamedTuple):
@@ -36,6 +37,7 @@ class Slice(NamedTuple):
         delayed: `(position, partition, due)` of the others; due in seconds since 1970.
         ids: the ids of all its items, or None when each is its position.
         big: `(position, encoded call)` of the calls that are stored out of line.
+        digests: `(chunk number, 32 bytes an item)`: cache keys, for chunks that have items with one; zeros for none.
     """
 
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of a slice
@@ -44,6 +46,7 @@ class Slice(NamedTuple):
     delayed: list[tuple[int, int, float]]
     ids: list[str] | None
     big: list[tuple[int, bytes]]
+    digests: list[tuple[int, bytes]] = []  # noqa: RUF012 - a default that nobody changes
 
 
 class Ticket(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -30,9 +31,16 @@ QUEUE = "q"
 STATUSES = ("ok", "failed", "cancelled", "skipped")
 
 
-def part(queue: str = QUEUE, activity: str = "acts.work", *, prefetch: int | None = None, max_lost: int = 3) -> Part:
+def part(
+    queue: str = QUEUE,
+    activity: str = "acts.work",
+    *,
+    prefetch: int | None = None,
+    max_lost: int = 3,
+    cached: bool = False,
+) -> Part:
     """A partition."""
-    return Part(queue, queue, queue, None, activity, None, None, prefetch, max_lost)
+    return Part(queue, queue, queue, None, activity, None, None, prefetch, max_lost, cached)
 
 
 PART = part()
@@ -47,6 +55,7 @@ def make_slice(
     ids: Sequence[str] | None = None,
     delayed: Mapping[int, float] | None = None,
     big: Iterable[tuple[int, bytes]] = (),
+    keys: Sequence[object] | None = None,
 ) -> Slice:
     """A slice whose items are called with their own position; `delayed` maps positions to due times."""
     stop, delayed = offset + count, delayed or {}
@@ -74,7 +83,13 @@ def make_slice(
         else:
             runs.append((of(position), position, position + 1))
     waits = [(position, of(position), due) for position, due in delayed.items()]
-    return Slice(count, chunks, runs, waits, None if ids is None else list(ids), list(big))
+    digests = [] if keys is None else [(offset // CHUNK, b"".join(map(digest, keys)))]
+    return Slice(count, chunks, runs, waits, None if ids is None else list(ids), list(big), digests)
+
+
+def digest(value: object) -> bytes:
+    """The cache key of a made-up call; None has none."""
+    return bytes(32) if value is None else hashlib.sha256(repr(value).encode()).digest()
 
 
 def callback(queue: str = QUEUE) -> bytes:
@@ -108,13 +123,14 @@ def open_batch(
     of: int | Callable[[int], int] = 0,
     ids: Sequence[str] | None = None,
     delayed: Mapping[int, float] | None = None,
+    keys: Sequence[object] | None = None,
 ) -> list[Ticket]:
     """Open a batch with one slice; returns its tickets."""
     opened, _, _ = store.scripts.open_batch(
         batch,
         record=record(limit=limit, retention=retention),
         parts=parts,
-        piece=make_slice(0, count, parts=of, ids=ids, delayed=delayed),
+        piece=make_slice(0, count, parts=of, ids=ids, delayed=delayed, keys=keys),
         seal=seal,
         callbacks=[(kind, callback()) for kind in callbacks],
     )
@@ -240,6 +256,7 @@ class Lane:
         late: bool,
         retry: Mapping[int, float] | None = None,
         give: Sequence[int] = (),
+        values: Mapping[int, bytes] | None = None,
         **told: Sequence[int],
     ) -> Reply:
         statuses = {position: number for number, kind in enumerate(STATUSES) for position in told.get(kind, ())}
@@ -247,6 +264,9 @@ class Lane:
         payloads: tuple[bytes, ...] = ()
         if statuses or retry or give:
             request["f"], payloads = self._pack(statuses, retry or {}, give, late=late)
+            if values:
+                request["f"]["c"] = [[at, ["acts.work", "", "", "", []], 0.0, 0.5, None] for at in values]
+                payloads = (*payloads, *values.values())
             for position in (*statuses, *(retry or {}), *give):
                 self.holds.pop(position, None)
         return self.send(name, request, payloads)

@@ -33,4 +33,4 @@ if is_complete(record) then
 else
   save_record(record)
 end
-return answer({left = record.pending + record.delayed, over = record.over, tickets = tickets})
+return answer({left = record.pending + record.delayed + record.waiting, over = record.over, tickets = tickets})

@@ -6,7 +6,7 @@
 if once_reply then return once_reply end
 local record = load_record(request.b)
 if not record then return refuse('NOT_FOUND', request.b) end
-local found = {pending = 0, delayed = redis.call('ZCARD', K.delayed(request.b)), running = 0}
+local found = {waiting = redis.call('HLEN', K.parked(request.b)), pending = 0, delayed = redis.call('ZCARD', K.delayed(request.b)), running = 0}
 local claimable = {}
 for part = 0, #record.parts - 1 do
   claimable[part] = 0
@@ -23,16 +23,16 @@ for _, stored in ipairs(redis.call('HVALS', K.running(request.b))) do
   found.running = found.running + count_range(cmsgpack.unpack(stored).r)
 end
 local finished = record.ok + record.failed + record.cancelled + record.skipped
-local sum = found.pending + found.delayed + record.waiting + found.running + finished
+local sum = found.pending + found.delayed + found.waiting + found.running + finished
 local good = sum == record.total and found.pending == record.pending and found.delayed == record.delayed
-  and found.running == record.running
+  and found.running == record.running and found.waiting == record.waiting
 for part, count in pairs(claimable) do good = good and record.claimable[part] == count end
 local reply = {
-  counted = {pending = record.pending, delayed = record.delayed, running = record.running, finished = finished, total = record.total},
+  counted = {waiting = record.waiting, pending = record.pending, delayed = record.delayed, running = record.running, finished = finished, total = record.total},
   found = found, good = good, repaired = false, tickets = {},
 }
 if request.repair and not good and sum == record.total then
-  record.pending, record.delayed, record.running = found.pending, found.delayed, found.running
+  record.pending, record.delayed, record.running, record.waiting = found.pending, found.delayed, found.running, found.waiting
   for part, count in pairs(claimable) do record.claimable[part] = count end
   audit_batch('batch.repaired', record, {counted = reply.counted, found = found})
   save_record(record)

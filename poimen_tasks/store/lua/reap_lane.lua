@@ -3,6 +3,7 @@
 -- An item that was held alone counts the loss; several held together all go back to run alone, and nobody is blamed.
 -- Request: b batch, s slot, g generation, why 'lease' | 'lost' | 'timeout', overdue_only, detail. Reply: {reaped, lost, tickets}
 --@include once
+--@include finish
 --@include cancelling
 if once_reply then return once_reply end
 local record = load_record(request.b)
@@ -16,6 +17,7 @@ if not slot or slot.state ~= 'L' or slot.generation ~= request.g then
   redis.call('ZREM', K.leases, lease)
   return answer({reaped = false, tickets = {}})
 end
+records[request.b] = record
 local deadline = tonumber(redis.call('ZSCORE', K.leases, lease) or 0)
 if request.overdue_only and deadline > now then return answer({reaped = false, tickets = {}}) end
 
@@ -41,6 +43,7 @@ for at = 1, #holding.r, 2 do
 end
 for at = #returned, 1, -1 do redis.call('LPUSH', K.back(request.b, holding.p), string.format('%d', returned[at])) end
 redis.call('HDEL', K.running(request.b), slot.extra)
+abandon_ranges(record, slot.extra, holding.p, holding.r, true)
 free_slot(record, request.s, slot)
 record.running = record.running - count
 record.pending = record.pending + #returned
@@ -61,4 +64,5 @@ else
   save_record(record)
   tickets = missing_tickets(record)
 end
+close_others(request.b, tickets)
 return answer({reaped = true, returned = #returned, failed = #failed, tickets = tickets})

@@ -1,6 +1,7 @@
 -- Writing a slice of items. Request fields:
 --   offset  the position of its first item     count  how many
 --   parts   msgpack list of all partitions so far       runs  {partition, lo, hi} of what is claimable at once
+--   digests  {chunk number, 32 bytes an item}, of chunks with items whose results are cached
 --   delayed {position, partition, due}          ids  custom ids in order, or nil        big  positions kept out of line (or written ahead by `put_big`)
 -- ARGV[5..] chunk blobs, then the calls of `big`.
 --@include attempts
@@ -54,6 +55,7 @@ local function write_slice(record)
   for at = 1, chunks do redis.call('HSETNX', K.items(batch), first + at - 1, ARGV[4 + at]) end
   for at, position in ipairs(request.big or {}) do redis.call('HSET', K.big(batch), position, ARGV[4 + chunks + at]) end
   redis.call('PERSIST', K.big(batch))
+  for _, pair in ipairs(request.digests or {}) do redis.call('HSET', K.digests(batch), pair[1], pair[2]) end
   if request.ids and #request.ids > 0 then
     write_names(batch, request.ids)
     record.named = 1

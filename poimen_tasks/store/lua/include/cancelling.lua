@@ -1,8 +1,8 @@
 -- Draining a cancelled batch: what is pending or delayed gets its outcome, at most 500 items a call.
 -- Whatever comes back after the flag was raised (given back, retried, reaped) is drained by the script that brings it back.
---@include attempts
+--@include flight
 local function drain_cancelled(record)
-  if record.cancel == 0 or record.pending + record.delayed == 0 then return 0 end
+  if record.cancel == 0 or record.pending + record.delayed + record.waiting == 0 then return 0 end
   local reason = redis.call('HGET', K.record(record.batch), 'cancel_reason') or ''
   local positions, from_delayed = {}, 0
   for part = 0, #record.parts - 1 do
@@ -38,12 +38,18 @@ local function drain_cancelled(record)
     record.delayed = record.delayed - from_delayed
     set_due(record)
   end
+  if #positions < 500 and record.waiting > 0 then
+    local parked = redis.call('HRANDFIELD', K.parked(record.batch), 500 - #positions)
+    for _, position in ipairs(parked) do table.insert(positions, tonumber(position)) end
+    if #parked > 0 then redis.call('HDEL', K.parked(record.batch), unpack(parked)) end
+    record.waiting = record.waiting - #parked
+  end
   record.cancelled = record.cancelled + #positions
   if #positions > 0 then
     local ranges = write_settled(record, positions, 2, 'Cancelled', reason)
     audit_batch('item.cancelled', record, {r = ranges, reason = reason})
   end
   -- What this call could not settle is the keeper's to go on with.
-  if record.pending + record.delayed > 0 then redis.call('ZADD', K.hungry, now, record.batch) end
+  if record.pending + record.delayed + record.waiting > 0 then redis.call('ZADD', K.hungry, now, record.batch) end
   return #positions
 end

@@ -68,7 +68,7 @@ local function end_batch(record)
     free_slot(record, slot, read_slot(record.batch, slot))
   end
   for p = 0, #record.parts - 1 do redis.call('DEL', K.fresh(record.batch, p), K.back(record.batch, p)) end
-  redis.call('DEL', K.running(record.batch), K.delayed(record.batch), K.attempts(record.batch))
+  redis.call('DEL', K.running(record.batch), K.delayed(record.batch), K.attempts(record.batch), K.parked(record.batch))
   redis.call('ZREM', K.due, record.batch)
   redis.call('ZREM', K.hungry, record.batch)
   local state = 'batch.completed'

@@ -2,9 +2,10 @@
 --   r  flat ranges that have outcomes in ARGV[5]      ok failed cancelled skipped cached  how many of each
 --   y  retries: {position, delay in seconds, attempts made, new call or false}
 --   g  flat ranges that were never started            n  {position, claim number} of items from the back list
+--   c  results to cache, of items that lead: {position, labels, ttl, seconds, most bytes or nil}; the values are ARGV[7..]
 --   m  details for the audit header                   late  true: this is the part that was found acceptable
 -- ARGV[5] outcome blob, ARGV[6] audit payload.
---@include attempts
+--@include flight
 
 local function give_back(record, holding, ranges)
   if holding.k == 'f' then
@@ -26,12 +27,24 @@ local function give_back(record, holding, ranges)
   return count
 end
 
+-- Items of a partition leave running without a result: none of them leads any more.
+local function abandon_ranges(record, token, part, ranges, failed)
+  if not part_cached(record.parts[part + 1]) then return end
+  for at = 1, #ranges, 2 do
+    for position = ranges[at], ranges[at + 1] - 1 do
+      local key = digest_of(record.batch, position)
+      if key then abandon(key, token, record.batch, position, failed) end
+    end
+  end
+end
+
 -- What a lane holds and says nothing of when it claims again or leaves: its report was lost, and it must not leak.
 local function give_back_rest(record, token)
   local stored = redis.call('HGET', K.running(record.batch), token)
   if not stored then return end
   local holding = cmsgpack.unpack(stored)
   give_back(record, holding, holding.r)
+  abandon_ranges(record, token, holding.p, holding.r, false)
   redis.call('HDEL', K.running(record.batch), token)
 end
 
@@ -102,6 +115,29 @@ local function finish_late(record, finish)
   return nil
 end
 
+-- Items of a partition that is cached ended: results are stored and go to their followers, others pass the lead on.
+local function finish_cached(record, token, part, finish)
+  if not part_cached(record.parts[part + 1]) then return end
+  local counts, gone, stored, kept = {}, {}, {}, {}
+  for at, result in ipairs(finish.c or {}) do
+    local key = digest_of(record.batch, result[1])
+    if key then
+      local one = {k = key, l = result[2], x = result[3], s = result[4], m = result[5]}
+      kept[result[1]] = true
+      local put = finish_flight(one, ARGV[6 + at], token, record.batch, result[1], request.limits, counts, gone)
+      if put == 'stored' then table.insert(stored, {one.l[1], one.l[3] or '', #ARGV[6 + at]}) end
+    end
+  end
+  write_tally(counts)
+  audit_puts(stored, gone)
+  for at = 1, #(finish.r or {}), 2 do
+    for position = finish.r[at], finish.r[at + 1] - 1 do
+      local key = not kept[position] and digest_of(record.batch, position)
+      if key then abandon(key, token, record.batch, position, true) end
+    end
+  end
+end
+
 -- Returns {late = positions} when the token does not hold these items, else {}.
 local function finish_items(record, token, finish)
   local stored = redis.call('HGET', K.running(record.batch), token)
@@ -142,5 +178,8 @@ local function finish_items(record, token, finish)
     for _, retry in ipairs(finish.y) do table.insert(told, {retry[1], retry[2], retry[3]}) end
     audit_batch('item.retried', record, {y = told, worker = (finish.m or {}).worker})
   end
+  finish_cached(record, token, holding.p, finish)
+  abandon_ranges(record, token, holding.p, retried, false)
+  abandon_ranges(record, token, holding.p, finish.g or {}, false)
   return {}
 end

@@ -4,8 +4,9 @@
 --   f         what finished since (see finish.lua)
 --   k         how many items are wanted next; 0 with `then`:
 --   t         'stay' keep the slot (a flush), 'yield' give it up under a fresh ticket, 'free' make it idle
+--   limits    of the cache {entries, bytes}, when `f` has results to keep
 --   have      numbers of the chunks that the lane has at hand
--- Reply: {s = 'go' | 'end', why, claim, chunks, info, tickets, late, over, others}
+-- Reply: {s = 'go' | 'end', why, claim, chunks, info, tickets, late, over, others, again (claim once more: only hits were found so far)}
 --@include claim
 --@include cancelling
 
@@ -46,6 +47,11 @@ local function lane_step(may_claim)
   local record = load_record(request.b)
   if not record then return answer({s = 'end', why = 'gone'}) end
   local reply = {s = 'go', tickets = {}}
+  records[request.b] = record
+  local function finally()
+    close_others(request.b, reply.tickets)
+    return answer(reply)
+  end
   if request.begin then
     if record.over == 1 then return answer({s = 'end', why = 'over'}) end
     if not begin_lane(record, token) then return answer({s = 'end', why = 'stale'}) end
@@ -68,13 +74,13 @@ local function lane_step(may_claim)
   if is_complete(record) then
     reply.tickets = end_batch(record)
     reply.s, reply.why, reply.over = 'end', 'over', true
-    return answer(reply)
+    return finally()
   end
   if not mine then
     save_record(record)
     reply.s, reply.why = 'end', 'reaped'
     reply.tickets = missing_tickets(record)
-    return answer(reply)
+    return finally()
   end
   reply.cancel = record.cancel == 1
   if request.k > 0 and may_claim then
@@ -84,13 +90,20 @@ local function lane_step(may_claim)
     if claim then
       redis.call('ZADD', K.leases, now + request.lease, lease)
       reply.claim, reply.others, reply.now = claim, count_others(record), now
+    elseif is_complete(record) then
+      reply.tickets = end_batch(record)
+      reply.s, reply.why, reply.over = 'end', 'over', true
+      return finally()
+    elseif why == 'again' then
+      redis.call('ZADD', K.leases, now + request.lease, lease)
+      reply.again, reply.others, reply.now = true, count_others(record), now
     else
       leave(record, token, reply, false)
       reply.why = why
     end
     save_record(record)
     -- What came back may be another queue's, or more than this lane alone should serve.
-    if not claim or record.came_back then reply.tickets = missing_tickets(record) end
+    if (not claim and not reply.again) or record.came_back then reply.tickets = missing_tickets(record) end
   elseif request.t == 'stay' then
     redis.call('ZADD', K.leases, now + request.lease, lease)
     save_record(record)
@@ -103,7 +116,7 @@ local function lane_step(may_claim)
     save_record(record)
     for _, ticket in ipairs(missing_tickets(record)) do table.insert(reply.tickets, ticket) end
   end
-  return answer(reply)
+  return finally()
 end
 
 -- A replayed step gives the same claim; the chunks are read again instead of being stored with the reply.

@@ -2,11 +2,18 @@
 --@include ending
 local NIL = {}
 
--- msgpack array with holes, which the library's own packer cannot tell from a map.
+-- msgpack array with holes, which the library's own packer cannot tell from a map. `{raw = bytes}` goes in as it is.
 local function pack_array(values, count)
   local pieces = {string.char(0x90 + count)}
   for at = 1, count do
-    if values[at] == nil or values[at] == NIL then table.insert(pieces, '\192') else table.insert(pieces, cmsgpack.pack(values[at])) end
+    local value = values[at]
+    if value == nil or value == NIL then
+      table.insert(pieces, '\192')
+    elseif type(value) == 'table' and value.raw then
+      table.insert(pieces, value.raw)
+    else
+      table.insert(pieces, cmsgpack.pack(value))
+    end
   end
   return table.concat(pieces)
 end
@@ -52,18 +59,35 @@ local function names_of(record, positions)
   return names
 end
 
--- Outcomes that no worker reported: status 1 failed (with type and message) or 2 cancelled.
--- `attempts` is a list beside `positions`.
-local function write_settled(record, positions, status, kind, message, attempts)
-  local ranges, statuses, errors = {}, {}, {}
-  for at, position in ipairs(positions) do
+-- Flat ranges of positions, in their order.
+local function flat_ranges(positions)
+  local ranges = {}
+  for _, position in ipairs(positions) do
     local last = #ranges
     if last > 0 and ranges[last] == position then
       ranges[last] = position + 1
     else
-      table.insert(ranges, position)
-      table.insert(ranges, position + 1)
+      ranges[last + 1], ranges[last + 2] = position, position + 1
     end
+  end
+  return ranges
+end
+
+-- Outcomes of items whose results (encoded values beside `positions`) came from the cache.
+local function write_cached(record, positions, values)
+  local ranges, places = flat_ranges(positions), {}
+  for at = 1, #positions do places[at] = at - 1 end
+  local results = {raw = struct.pack('>BI2', 0xdc, #values) .. table.concat(values)}
+  write_outcomes(record, ranges, pack_array({ranges, 0, NIL, NIL, NIL, results, NIL, NIL, '', now,
+    names_of(record, positions), places}, 12))
+  return ranges
+end
+
+-- Outcomes that no worker reported: status 1 failed (with type and message) or 2 cancelled.
+-- `attempts` is a list beside `positions`.
+local function write_settled(record, positions, status, kind, message, attempts)
+  local ranges, statuses, errors = flat_ranges(positions), {}, {}
+  for at in ipairs(positions) do
     statuses[at] = status
     errors[at] = {at - 1, kind, message, ''}
   end

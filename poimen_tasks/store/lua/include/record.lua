@@ -67,4 +67,5 @@ end
 -- Fields of a partition, in the order of the Python `Part`.
 local function part_queue(part) return part[1] end
 local function part_activity(part) return part[5] end
+local function part_cached(part) return part[10] == true end
 local function part_max_lost(part) return tonumber(part[9]) or 3 end

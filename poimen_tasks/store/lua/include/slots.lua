@@ -64,7 +64,7 @@ end
 local function missing_tickets(record)
   local tickets = {}
   if record.over == 1 or record.cancel == 1 then
-    if record.over == 1 or record.pending + record.delayed == 0 then redis.call('ZREM', K.hungry, record.batch) end
+    if record.over == 1 or record.pending + record.delayed + record.waiting == 0 then redis.call('ZREM', K.hungry, record.batch) end
     return tickets
   end
   local paused = paused_parts(record)
