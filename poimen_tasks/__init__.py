@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from poimen_tasks.app import Poimen
+from poimen_tasks.cache import MISSING, CacheEntry, CacheKey, CacheStats
 from poimen_tasks.dispatch import Batch, BatchReport, Workflow, WorkflowReport, WorkflowStatus
 from poimen_tasks.errors import *  # noqa: F403 - the whole tree is public
 from poimen_tasks.errors import __all__ as _errors
@@ -13,11 +14,15 @@ from poimen_tasks.settings import Settings
 __version__ = "0.1.0"
 
 __all__ = [  # noqa: PLE0604 - the errors' own list is part of it
+    "MISSING",
     "Batch",
     "BatchReport",
     "BatchState",
     "BatchStatus",
+    "CacheEntry",
+    "CacheKey",
     "CachePolicy",
+    "CacheStats",
     "ErrorInfo",
     "Item",
     "ItemStatus",

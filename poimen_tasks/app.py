@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from celery import Celery
 
 from poimen_tasks import context
+from poimen_tasks.cache import Cache
 from poimen_tasks.defaults import new_app
 from poimen_tasks.dispatch import Batch, Map, Runtime, StarMap, Workflow, dispatch
 from poimen_tasks.dispatch.hidden import register_callback_task
@@ -62,6 +63,8 @@ class Poimen:
         self._stores: dict[int, Store] = {}
         self._room = WorkerRoom(self.celery, self._make_store)
         register_callback_task(self.celery)
+        #: The result cache.
+        self.cache = Cache(self._load_settings, self._store, self._room.publish)
         self._runtime = Runtime(self.celery, self._load_settings, self._store, self._room.publish)
 
     @property

@@ -4,7 +4,7 @@ Carried: None, bool, int (-2**63 to 2**64-1), float, str, bytes, list, tuple (co
 datetime (aware; comes back with its UTC offset, in whole seconds), date, timedelta, Decimal and UUID, nested up to
 `MAX_DEPTH`. Types are matched exactly: a subclass would come back as something else, so it is refused like any other
 foreign type. The bytes are [msgpack](https://github.com/msgpack/msgpack/blob/master/spec.md) with five application
-extension types.
+extension types, and a sixth around a value that was compressed (`compress`); it reads as that value.
 
 Decoding builds these types only: nothing is unpickled, and no class is looked up by name.
 """
@@ -21,6 +21,7 @@ from uuid import UUID
 
 import msgpack  # type: ignore[import-untyped, unused-ignore]
 
+from poimen_tasks._compress import COMPRESSED, compress, unwrap
 from poimen_tasks._json import jsonable
 from poimen_tasks._refusals import (
     ALLOWED,
@@ -49,6 +50,7 @@ __all__ = [
     "MAX_VALUES",
     "SERIALIZER",
     "canonical",
+    "compress",
     "decode",
     "encode",
     "encode_many",
@@ -268,6 +270,13 @@ def _to_extension(value: Any) -> msgpack.ExtType:
 
 
 def _from_extension(code: int, data: bytes) -> Any:
+    if code == COMPRESSED:
+        return msgpack.unpackb(unwrap(data), raw=False, strict_map_key=True, timestamp=3, ext_hook=_from_simple)
+    return _from_simple(code, data)
+
+
+def _from_simple(code: int, data: bytes) -> Any:
+    """What may stand inside a compressed value: no other one."""
     if code not in _READERS:
         raise SerializationError(f"encoded value: expected extension type 1 to {len(_READERS)}, got {code}")
     try:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-__all__ = ["RunningItem", "current_item", "enter"]
+__all__ = ["RunningItem", "current_item", "enter", "leading", "may_wait_for"]
 
 
 @dataclass(slots=True)
@@ -47,3 +48,23 @@ def enter(item: RunningItem | None) -> RunningItem | None:
     before = current_item()
     _local.item = item
     return before
+
+
+@contextmanager
+def leading(key: bytes) -> Iterator[None]:
+    """Within this, the thread computes the result of a cache key that others may be waiting for."""
+    held: list[bytes] = _local.__dict__.setdefault("keys", [])
+    held.append(key)
+    try:
+        yield
+    finally:
+        held.remove(key)
+
+
+def may_wait_for(key: bytes) -> bool:
+    """Whether this thread may wait for the result of a key: only for one greater than every key it computes itself.
+
+    Whoever waits, waits for a greater key than he holds, so no circle of waiting threads can close.
+    """
+    held = getattr(_local, "keys", None)
+    return not held or key > max(held)

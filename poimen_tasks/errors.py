@@ -8,7 +8,8 @@ PoimenError
 ├── UnsupportedWork          (TypeError)    a kind of work, canvas or option that a batch does not take
 ├── UnknownTask              (LookupError)  a task that is not of this Celery app
 ├── SerializationError       (TypeError)    a value that the wire format does not carry
-│   └── PayloadTooLarge                     a value over the size limit
+│   ├── PayloadTooLarge                     a value over the size limit
+│   └── UncacheableArguments                a cached task's arguments have no canonical form
 ├── DuplicateItem            (ValueError)   two items of a batch share an id
 ├── BatchNotFound            (LookupError)  no such batch
 ├── WorkflowNotFound         (LookupError)  nothing was dispatched under this workflow id
@@ -16,6 +17,7 @@ PoimenError
 ├── BatchExists              (ValueError)   on_existing="raise" met an existing batch
 ├── BatchFailed                             wait(raise_on_error=True): items failed
 ├── BatchTimeout             (TimeoutError) the deadline passed; the batch goes on
+├── CacheTimeout             (TimeoutError) the deadline passed; another call still computes the value
 ├── WouldDeadlock            (RuntimeError) waiting inside a task for a batch that is not over
 ├── DispatchAborted                         a later slice was bad; what was pending is cancelled
 ├── StoreUnavailable         (ConnectionError) the Redis server does not answer
@@ -33,6 +35,7 @@ __all__ = [
     "BatchFailed",
     "BatchNotFound",
     "BatchTimeout",
+    "CacheTimeout",
     "Cancelled",
     "DispatchAborted",
     "DuplicateItem",
@@ -46,6 +49,7 @@ __all__ = [
     "SettingsError",
     "StoreRefused",
     "StoreUnavailable",
+    "UncacheableArguments",
     "UnknownTask",
     "UnsupportedWork",
     "WorkerLost",
@@ -95,6 +99,10 @@ class PayloadTooLarge(SerializationError):
     """A value is over the size limit."""
 
 
+class UncacheableArguments(SerializationError):
+    """The arguments of a cached task have no canonical form, so there is nothing to file its result under."""
+
+
 class DuplicateItem(PoimenError, ValueError):
     """Two items of a batch share an id."""
 
@@ -133,6 +141,10 @@ class BatchFailed(PoimenError):
 
 class BatchTimeout(PoimenError, TimeoutError):
     """The deadline passed before the batch was over; the batch goes on."""
+
+
+class CacheTimeout(PoimenError, TimeoutError):
+    """The deadline passed while another call still computes the value."""
 
 
 class WouldDeadlock(PoimenError, RuntimeError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random as _random
 from dataclasses import dataclass, fields, replace
 from inspect import getclosurevars
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from poimen_tasks._checks import check_classes, check_count, check_flag, check_number, check_text, expected
 from poimen_tasks.errors import Cancelled
@@ -109,6 +109,8 @@ class CachePolicy:
         model_id: part of the key: which model (or version of a dependency) computes.
         per_task: make the task id part of the key, so that no two tasks share a result.
         max_bytes: larger results are not cached; None is no limit but the cache's own.
+        on_uncacheable: a call whose arguments have no canonical form (NaN among them) is refused (`raise`), or runs
+            uncached and is counted (`run`).
 
     Raises:
         InvalidArgument: an attribute is out of its range.
@@ -120,6 +122,7 @@ class CachePolicy:
     model_id: str | None = None
     per_task: bool = False
     max_bytes: int | None = None
+    on_uncacheable: Literal["raise", "run"] = "raise"
 
     def __post_init__(self) -> None:
         """Check every attribute."""
@@ -133,6 +136,8 @@ class CachePolicy:
         if self.key is not None and not callable(self.key):
             raise expected("CachePolicy.key", "a callable or None", self.key)
         check_flag("CachePolicy.per_task", self.per_task)
+        if self.on_uncacheable not in ("raise", "run"):
+            raise expected("CachePolicy.on_uncacheable", "raise or run", self.on_uncacheable)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; the key function by its full name."""

@@ -97,6 +97,7 @@ class Settings(BaseSettings):
     ticket_overdue: float = _seconds(2.0, "seconds, over 0", gt=0)
     cache_max_entries: int = _count(100_000, "a whole number from 1")
     cache_max_bytes: int = _count(256 * _MIB, "bytes, at least 1")
+    audit_cache_hits: bool = Field(default=False, description="true or false")
     cache_ttl: float = _seconds(86_400.0, "seconds, at least 0 (0: for ever)", ge=0)
 
     def __init__(self, **values: Any) -> None:
@@ -115,9 +116,9 @@ class Settings(BaseSettings):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_values(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            raise ValueError("")  # noqa: TRY004 - pydantic wants ValueError; the field's description is the text
+    def _no_truth_values(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and info.field_name != "audit_cache_hits":
+            raise ValueError("")
         return value
 
     @field_validator("redis_url")

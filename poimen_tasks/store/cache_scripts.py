@@ -103,9 +103,11 @@ class CacheScripts:
         """Remove some of what is hidden or expired; True when there is more."""
         return bool(self._call("cache_sweep", {"cursor": 0})[b"left"])
 
-    def cache_begin(self, key: bytes, *, activity: str, owner: str, lease: float, since: int | None = None) -> Begun:
+    def cache_begin(
+        self, key: bytes, *, activity: str, owner: str, lease: float, since: int | None = None, alone: bool = False
+    ) -> Begun:
         """Ask for one result: it is there, or the caller computes it, or waits and asks again."""
-        request = {"k": key, "activity": activity, "owner": owner, "lease": lease}
+        request = {"k": key, "activity": activity, "owner": owner, "lease": lease, "alone": alone}
         if since is not None:
             request["since"] = since
         reply = self._call("cache_begin", request)
@@ -129,6 +131,32 @@ class CacheScripts:
         """The leader still computes; False when it leads no more."""
         reply = self._call("cache_finish", {"k": key, "owner": owner, "renew": lease})
         return bool(reply[b"put"] == b"renewed")
+
+    def cache_list(self, *, before: float | None, count: int) -> list[list[Any]]:
+        """Entries, the most recently used first: score, expiry, created, seconds, last hit, hits, bytes, labels."""
+        request = {"before": "+inf" if before is None else f"({before:.17g}", "count": count}
+        return list(self._call("cache_list", request))
+
+    def counters(self, activity: str | None = None) -> dict[str, dict[str, int]]:
+        """What is counted, by activity; of all, or of one."""
+        keys, names = self.client.keys, [activity] if activity is not None else self.activities()
+
+        def ask(redis: Any) -> Any:
+            pipeline = redis.pipeline(transaction=False)
+            for name in names:
+                pipeline.hgetall(keys.build("cache_stats", name))
+            return pipeline.execute()
+
+        rows = self.client.read(ask)
+        return {
+            name: {field.decode(): int(count) for field, count in row.items()}
+            for name, row in zip(names, rows, strict=True)
+        }
+
+    def activities(self) -> list[str]:
+        """Activities that have counters, in order of their names."""
+        key = self.client.keys.build("cache_activities")
+        return sorted(name.decode() for name in self.client.read(lambda redis: redis.smembers(key)))
 
     def settle_flight(self, key: bytes) -> tuple[bool, list[Ticket]]:
         """Look at a computation that is due; True when there is more to do at once."""

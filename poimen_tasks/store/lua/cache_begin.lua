@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- cache_begin: a caller wants one result: it gets it, computes it (and leads), waits, or computes it for itself.
--- Request: k key, activity, owner, lease seconds, since (the clock of its first asking, or nil).
+-- Request: k key, activity, owner, lease seconds, since (the clock of its first asking, or nil), alone (true: it must not wait).
 -- Reply: {hit = value} | {lead = clock} | {wait = clock} | {alone = true}
 --@include once
 --@include flight
@@ -21,6 +21,9 @@ elseif flight.e and request.since and flight.e > request.since and redis.call('E
   local _, value = unpack(cmsgpack.unpack(redis.call('GET', K.flight_value(request.k))))
   tally(counts, request.activity, 'coalesced', 1)
   reply.hit = value
+elseif is_led(flight) and flight.o ~= request.owner and request.alone then
+  tally(counts, request.activity, 'misses', 1)
+  reply.alone = true
 elseif is_led(flight) and flight.o ~= request.owner then
   redis.call('HSET', K.flight(request.k), 'w', 1)
   reply.wait = request.since or cache_clock()

@@ -1,0 +1,103 @@
+"""What the cache says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from poimen_tasks.cache_key import CacheKey
+
+__all__ = ["CacheEntry", "CacheStats"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheStats:
+    """Counters since the cache began, of one activity or of all.
+
+    `hits + misses + coalesced` is how often a result was asked for; `coalesced` calls waited for an equal one that ran
+    already. `evictions` made room, `expired` outlived their lifetime, `invalidated` were called back, `refused` were
+    too large, `stale` were computed from before an invalidation, `fenced` came from a leader that had lost its lease,
+    `corrupt` were damaged in the store, `uncacheable` calls ran without a key. `seconds_saved` is what hits and
+    coalesced calls took when they were computed. `max_entries` and `max_bytes` are this process's settings.
+    """
+
+    size: int
+    bytes: int
+    max_entries: int
+    max_bytes: int
+    hits: int
+    misses: int
+    coalesced: int
+    puts: int
+    evictions: int
+    expired: int
+    invalidated: int
+    refused: int
+    stale: int
+    fenced: int
+    corrupt: int
+    uncacheable: int
+    seconds_saved: float
+
+    @property
+    def usage_ratio(self) -> float:
+        """How full the cache is, by entries or by bytes, whichever is more."""
+        return max(self.size / self.max_entries, self.bytes / self.max_bytes)
+
+    @property
+    def hit_rate(self) -> float:
+        """Hits ÷ (hits + misses); 0 before the first call."""
+        return self.hits / (self.hits + self.misses) if self.hits + self.misses else 0.0
+
+    @property
+    def hits_per_entry(self) -> float:
+        """Hits ÷ entries; 0 while there is none."""
+        return self.hits / self.size if self.size else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        rates = {"usage_ratio": self.usage_ratio, "hit_rate": self.hit_rate, "hits_per_entry": self.hits_per_entry}
+        return asdict(self) | rates
+
+    @classmethod
+    def from_counters(cls, counters: Mapping[str, int], *, max_entries: int, max_bytes: int) -> CacheStats:
+        """From what the store counts; `saved` is in microseconds."""
+        names = ("size", "bytes", "hits", "misses", "coalesced", "puts", "evictions", "expired", "invalidated",
+                 "refused", "stale", "fenced", "corrupt", "uncacheable")  # fmt: skip
+        return cls(
+            max_entries=max_entries,
+            max_bytes=max_bytes,
+            seconds_saved=counters.get("saved", 0) / 1e6,
+            **{name: counters.get(name, 0) for name in names},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheEntry:
+    """One cached result, without its value.
+
+    `seconds` is what computing it took, `bytes` what it takes as stored, `expires_at` None for never.
+    """
+
+    key: CacheKey
+    tags: tuple[str, ...]
+    bytes: int
+    hits: int
+    seconds: float
+    created_at: datetime
+    last_hit_at: datetime | None
+    expires_at: datetime | None
+
+    @property
+    def seconds_saved(self) -> float:
+        """What its hits would have taken."""
+        return self.hits * self.seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; datetimes as ISO 8601 text."""
+        data = {**asdict(self), "key": self.key.to_dict(), "tags": list(self.tags), "seconds_saved": self.seconds_saved}
+        for name in ("created_at", "last_hit_at", "expires_at"):
+            data[name] = data[name].isoformat() if data[name] else None
+        return data
