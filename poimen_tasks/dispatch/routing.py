@@ -161,6 +161,7 @@ class Router:
             time_limit=hard,
             prefetch=policy.prefetch,
             max_lost=_MAX_LOST if policy.retry is None else policy.retry.max_lost,
+            cached=policy.cache is not None,
         )
 
     def _route(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from poimen_tasks import codec
 from poimen_tasks.dispatch.canvas import Plan
 from poimen_tasks.dispatch.chunks import Chunk, source_of
+from poimen_tasks.dispatch.digests import Digester
 from poimen_tasks.dispatch.routing import Router
 from poimen_tasks.errors import DuplicateItem, InvalidArgument, PayloadTooLarge, SerializationError
 from poimen_tasks.store.values import Part, Slice
@@ -68,7 +69,8 @@ def iter_slices(
     router = Router(app, queue=plan.queue, priority=plan.priority, known=parts)
     source = source_of(app, plan, router)
     source.skip(offset)
-    draft, length, told = _Draft(offset, settings.max_argument_bytes, source.first_custom), _FIRST, len(parts)
+    draft = _Draft(offset, settings.max_argument_bytes, source.first_custom, Digester(app, router))
+    length, told = _FIRST, len(parts)
     while True:
         time_now = now + time.monotonic() - began
         chunk = source.read(draft.position, time_now)
@@ -92,10 +94,11 @@ def iter_slices(
 class _Draft:
     """The slice being made; it lives on from slice to slice, because ids of all of them must differ."""
 
-    def __init__(self, position: int, limit: int, first_custom: int | None) -> None:
+    def __init__(self, position: int, limit: int, first_custom: int | None, digester: Digester) -> None:
         self.position = position
         self._limit = limit
         self._first_custom = first_custom
+        self._digester = digester
         self._clear()
 
     def _clear(self) -> None:
@@ -105,6 +108,7 @@ class _Draft:
         self._delayed: list[tuple[int, int, float]] = []
         self._ids: list[str] | None = None
         self._big: list[tuple[int, bytes]] = []
+        self._digests: list[tuple[int, bytes]] = []
         self._bytes = 0
 
     def _is_heavy(self, chunk: Chunk | None = None) -> bool:
@@ -128,6 +132,9 @@ class _Draft:
         lo, count = self.position, len(chunk.calls)
         ids = self._name_items(chunk, lo, count)
         calls, moved = _encode_calls(chunk, lo, self._limit)
+        digests = self._digester.digests(chunk, lo)
+        if digests is not None:
+            self._digests.append((lo // CHUNK, digests))
         extras = chunk.extras
         if moved:
             extras = [dict(extra) for extra in extras] if extras else [{} for _ in range(count)]
@@ -191,7 +198,7 @@ class _Draft:
             twice = next(item_id for item_id, times in Counter(ids).items() if times > 1)
             places = [self.position - self.count + i for i, item_id in enumerate(ids) if item_id == twice]
             raise DuplicateItem(f'item id "{twice}" is used {len(places)} times, at positions {places[:4]}')
-        made = Slice(self.count, self._chunks, self._runs, self._delayed, ids, self._big)
+        made = Slice(self.count, self._chunks, self._runs, self._delayed, ids, self._big, self._digests)
         self._clear()
         return made
 

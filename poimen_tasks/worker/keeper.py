@@ -204,7 +204,18 @@ class Keeper:
             self._issue(tickets)
         for batch in dict.fromkeys([*chores[b"due"], *chores[b"hungry"]]):
             self._issue(scripts.promote_batch(batch.decode()))
+        self._tend_cache(chores)
         self._check_tickets([member.decode().split("\t") for member in chores[b"tickets"]])
+
+    def _tend_cache(self, chores: dict[bytes, Any]) -> None:
+        """Computations that are due, and some of what is hidden or expired."""
+        for key in chores[b"flights"]:
+            more = True
+            while more:
+                more, tickets = self._store.cache.settle_flight(key)
+                self._issue(tickets)
+        if chores[b"sweep"]:
+            self._store.cache.cache_sweep()
 
     def _check_tickets(self, overdue: list[list[str]]) -> None:
         """Issue an overdue ticket again when its queue holds fewer messages than tickets are out."""

@@ -190,7 +190,7 @@ def test_waiting_has_a_deadline(cache: Cache) -> None:
     thread = threading.Thread(target=lambda: cache.get_or_compute(KEY, compute))
     thread.start()
     started.wait(10)
-    with pytest.raises(CacheTimeout, match="shop.sum"):
+    with pytest.raises(CacheTimeout, match=r"shop\.sum"):
         cache.get_or_compute(KEY, lambda: 2, timeout=0.05)
     go.set()
     thread.join()

@@ -41,7 +41,7 @@ def test_a_part_holds_route_limits_and_policy() -> None:
     assert (part.queue, part.exchange, part.routing_key, part.priority) == ("celery", "", "celery", None)
     assert (part.soft_time_limit, part.time_limit) == (5.0, 6.0)
     assert (part.prefetch, part.max_lost) == (1, 7)
-    assert route(make_app())[5:] == (None, None, None, 3)
+    assert route(make_app())[5:] == (None, None, None, 3, False)
 
 
 def test_routes_of_the_app_hold() -> None:

@@ -62,22 +62,27 @@ end
 
 local MOST_LOOKED, MOST_HIT_BYTES = 500, 262144
 
--- What becomes of an item: 'run', 'hit' (with the entry) or 'park' (with the key).
+-- What becomes of an item: 'run' (with the key if it leads), 'hit' (with entry and key) or 'park' (with the key).
 local function look_at(record, token, part, position, alone, counts)
   local key = digest_of(record.batch, position)
-  if not key then return 'run' end
+  if not key then
+    tally(counts, part_activity(record.parts[part + 1]), 'uncacheable', 1)
+    return 'run'
+  end
   local entry = look_up(key, counts)
   if entry then return 'hit', entry, key end
   local flight = read_flight(key)
   if is_led(flight) and not alone then return 'park', nil, key end
   tally(counts, part_activity(record.parts[part + 1]), 'misses', 1)
-  if not alone and flight.n < MOST_FAILED then lead(key, flight, token, record.batch, position) end
-  return 'run'
+  if alone or flight.n >= MOST_FAILED then return 'run' end
+  lead(key, flight, token, record.batch, position)
+  return 'run', nil, key
 end
 
--- The items of a piece that have to run, and how many it looked at; the others are settled or parked.
+-- The items of a piece that have to run, the keys that they lead, and how many it looked at; the others are settled
+-- or parked.
 local function sort_piece(record, token, piece, wanted, counts, hits)
-  local positions, entries, looked = {}, {}, 0
+  local positions, entries, keys, looked = {}, {}, {}, 0
   for at = 1, #piece.r, 2 do
     for position = piece.r[at], piece.r[at + 1] - 1 do
       if #positions >= wanted then break end
@@ -88,6 +93,7 @@ local function sort_piece(record, token, piece, wanted, counts, hits)
       if what == 'run' then
         table.insert(positions, position)
         table.insert(entries, come_back)
+        table.insert(keys, key or UNCACHED)
       elseif what == 'park' then
         park(record, position, piece.p, key)
       else
@@ -97,7 +103,7 @@ local function sort_piece(record, token, piece, wanted, counts, hits)
       end
     end
   end
-  return positions, piece.e and entries, looked
+  return positions, piece.e and entries, keys, looked
 end
 
 -- Put back the never claimed items of a piece behind the first `looked`.
@@ -138,10 +144,12 @@ local function claim_cached(record, token, part, size)
     local most = MOST_LOOKED - looked
     local piece = claim_back(record, part, math.min(size, most)) or claim_fresh(record, part, math.min(math.max(size, 64), most))
     if not piece then break end
-    local positions, entries, seen = sort_piece(record, token, piece, size, counts, hits)
+    local positions, entries, keys, seen = sort_piece(record, token, piece, size, counts, hits)
     if piece.k == 'f' then put_rest_back(record, piece, seen) end
     looked = looked + seen
-    if #positions > 0 then claim = {p = part, k = piece.k, r = flat_ranges(positions), e = entries or nil} end
+    if #positions > 0 then
+      claim = {p = part, k = piece.k, r = flat_ranges(positions), e = entries or nil, d = table.concat(keys)}
+    end
   end
   local parked = record.waiting - before
   record.claimable[part] = record.claimable[part] - #hits - parked
