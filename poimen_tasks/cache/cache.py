@@ -79,7 +79,11 @@ class Cache:
         Raises:
             InvalidArgument: not a `CacheKey`.
         """
-        return self.get_many([key])[0]
+        wanted = key_of(key)
+        if self._load_settings().audit_cache_hits:
+            return self.get_many([wanted])[0]
+        blob = self._scripts.cache_hit(wanted.digest, wanted.activity)
+        return MISSING if blob is None else self._open(wanted, blob)
 
     def get_many(self, keys: Iterable[CacheKey]) -> list[Any]:
         """The value under each key, or `MISSING`, in their order; 500 a round trip."""

@@ -68,6 +68,11 @@ class CacheScripts:
     def _call(self, name: str, request: dict[str, Any], payloads: tuple[bytes, ...] = ()) -> Any:
         return self.client.call(name, request | self._unsealed, owner=new_owner(), sequence=1, payloads=payloads)
 
+    def cache_hit(self, key: bytes, activity: str) -> bytes | None:
+        """The value of one key, None for a miss; counted. The same as `cache_get` in less time."""
+        value = self.client.lean("cache_hit", key, activity)
+        return self.cache_get([key], [activity])[0] if value == b"" else value
+
     def cache_get(self, keys: Sequence[bytes], activities: Sequence[str], *, log: bool = False) -> list[bytes | None]:
         """The value of each key, None for a miss; counted as hits and misses."""
         found: list[bytes | None] = []

@@ -126,6 +126,7 @@ class Client:
         self.settings = settings
         self.keys = Keys(settings.namespace)
         self.clock = ServerClock()
+        self._layout = self.keys.build("layout")
         self.redis: Redis = Redis.from_url(
             url,
             protocol=2,
@@ -196,9 +197,29 @@ class Client:
         """
         script = load_script(name)
         packed = msgpack.packb(request, use_bin_type=False)  # the server's Lua library reads no bin type
-        arguments = (self.keys.build("layout"), self.keys.root, owner, sequence, packed, *payloads)
+        arguments = (self._layout, self.keys.root, owner, sequence, packed, *payloads)
         reply = self.read(lambda redis: self._evaluate(redis, script, arguments), patience=patience, wait_out=wait_out)
         return msgpack.unpackb(reply, raw=True, strict_map_key=False)
+
+    def lean(self, name: str, *arguments: bytes | str) -> bytes | None:
+        """Run a script that keeps no reply and takes its arguments as they are.
+
+        Raises:
+            StoreUnavailable: no answer within the connect timeout.
+            StoreRefused: the server refuses writes.
+        """
+        script = load_script(name)
+        key = self._layout
+
+        def run(redis: Any) -> Any:
+            try:
+                return redis.evalsha(script.sha, 1, key, self.keys.root, *arguments)
+            except NoScriptError:
+                redis.script_load(script.source)
+                return redis.evalsha(script.sha, 1, key, self.keys.root, *arguments)
+
+        value: bytes | None = self.read(run)
+        return value
 
     @staticmethod
     def _evaluate(redis: Any, script: Script, arguments: tuple[Any, ...]) -> bytes:

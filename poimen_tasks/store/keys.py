@@ -7,6 +7,7 @@ The Lua scripts get their key builders from this table too (`lua_builders`), so 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 __all__ = ["LAYOUT", "TABLE", "Key", "Keys", "lua_builders"]
@@ -95,6 +96,7 @@ BATCH_KEYS = (
     "outcomes",
     "index",
     "digests",
+    "parked",
 )
 
 
@@ -127,14 +129,22 @@ def _lua_expression(key: Key) -> str:
     return " .. ".join(pieces)
 
 
-def lua_builders() -> str:
-    """The same table as Lua source: `K.name` for a fixed key, `K.name(hole)` for one with holes."""
+def lua_builders(source: str) -> str:
+    """The same table as Lua source: `K.name` for a fixed key, `K.name(hole)` for one with holes.
+
+    Only of those that a script's source names: making all of them costs a short script more than its work.
+    """
+    whole = "BATCH_KEYS" in source
+    used = {*re.findall(r"\bK\.(\w+)", source), *(BATCH_KEYS if whole else ())}
     lines = [f"local LAYOUT = '{LAYOUT}'", "local K = {}"]
     for name, key in TABLE.items():
+        if name not in used:
+            continue
         if key.holes:
             lines.append(f"K.{name} = function({', '.join(key.holes)}) return {_lua_expression(key)} end")
         else:
             lines.append(f"K.{name} = {_lua_expression(key)}")
-    batch = ", ".join(f"K.{name}" for name in BATCH_KEYS)
-    lines.append(f"local BATCH_KEYS = {{{batch}}}")
+    if whole:
+        batch = ", ".join(f"K.{name}" for name in BATCH_KEYS)
+        lines.append(f"local BATCH_KEYS = {{{batch}}}")
     return "\n".join(lines)

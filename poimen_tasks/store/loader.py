@@ -46,8 +46,6 @@ def _expand(text: str, done: set[str], open_: tuple[str, ...]) -> list[str]:
             if name not in done:
                 lines += _expand(_read(f"include/{name}.lua"), done, (*open_, name))
                 done.add(name)
-        elif line == "--@keys":
-            lines.append(lua_builders())
         else:
             lines.append(line)
     return lines
@@ -61,6 +59,7 @@ def load_script(name: str) -> Script:
         ScriptError: it, or one of its includes, is missing or circular.
     """
     source = "\n".join(_expand(_read(f"{name}.lua"), set(), ())) + "\n"
+    source = source.replace("\n--@keys\n", f"\n{lua_builders(source)}\n", 1)
     return Script(name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from poimen_tasks.store import Store
+from poimen_tasks.store import CacheScripts, Store
 
 if TYPE_CHECKING:
     import redis
@@ -21,3 +21,9 @@ def store(settings: Settings, redis_client: redis.Redis) -> Iterator[Store]:
     made = Store(settings, str(settings.redis_url))
     yield made
     made.client.close()
+
+
+@pytest.fixture
+def cache(store: Store) -> CacheScripts:
+    """The cache's verbs of that store."""
+    return store.cache

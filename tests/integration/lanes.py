@@ -14,6 +14,7 @@ import pytest
 from poimen_tasks import codec
 from poimen_tasks.errors import BatchNotFound, LayoutMismatch
 from poimen_tasks.store import Refusal, Store
+from poimen_tasks.store.cache_scripts import Labels, Put
 from poimen_tasks.store.scripts import new_owner, pack_parts, tickets_of
 from poimen_tasks.store.values import Part, Slice, Ticket
 from poimen_tasks.store.wire import (
@@ -466,3 +467,25 @@ def assert_unknown(store: Store, verb: Callable[[], Any]) -> None:
     with pytest.raises(BatchNotFound, match="is not known"):
         verb()
     assert snapshot(store) == before
+
+
+# ------------------------------------------------------------------------------------------- the cache
+def entry(call: object, value: bytes = b"\x01", *, activity: str = "acts.work", ttl: float = 0.0, **more: Any) -> Put:
+    """A value to put under the key of a made-up call."""
+    labels = Labels(activity, more.pop("task", ""), more.pop("hashed", ""), more.pop("model", ""), more.pop("tags", ()))
+    return Put(digest(call), labels, value, ttl, **more)
+
+
+def look(store: Store, *calls: object) -> list[bytes | None]:
+    """What the cache has for made-up calls."""
+    return store.cache.cache_get([digest(call) for call in calls], ["acts.work"] * len(calls))
+
+
+def cached_bytes(store: Store) -> int:
+    """What the cache believes that its values take."""
+    return int(store.client.redis.hget(store.keys.build("cache_meta"), "bytes") or 0)
+
+
+def cache_counts(store: Store, activity: str = "acts.work") -> dict[str, int]:
+    """The counters of an activity, zeros left out."""
+    return {name: count for name, count in store.cache.counters(activity)[activity].items() if count}

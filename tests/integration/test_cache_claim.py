@@ -5,16 +5,11 @@ from __future__ import annotations
 import pytest
 
 from poimen_tasks import codec
-from poimen_tasks.store.cache_scripts import CacheScripts, Labels, Put
+from poimen_tasks.store.cache_scripts import Labels, Put
 from tests.integration import lanes
 from tests.integration.lanes import Lane, begin, digest, field_of, holds_together, open_batch, part
 
 CACHED = part(cached=True)
-
-
-@pytest.fixture
-def cache(store):
-    return CacheScripts(store.client)
 
 
 def put(cache, call, value, **more):

@@ -12,8 +12,15 @@ def test_sound_batch(store):
     lane.finish("stay", ok=[0], failed=[1], retry={2: 60.0}, give=[3])
     reply = store.scripts.check_batch("b")
     assert reply[b"good"] is True
-    assert reply[b"counted"] == {b"pending": 12, b"delayed": 2, b"running": 4, b"finished": 2, b"total": 20}
-    assert reply[b"found"] == {b"pending": 12, b"delayed": 2, b"running": 4}
+    assert reply[b"counted"] == {
+        b"pending": 12,
+        b"delayed": 2,
+        b"waiting": 0,
+        b"running": 4,
+        b"finished": 2,
+        b"total": 20,
+    }
+    assert reply[b"found"] == {b"pending": 12, b"delayed": 2, b"waiting": 0, b"running": 4}
 
 
 def test_drifted_counters_are_put_right(store):

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from poimen_tasks.store import loader
+from poimen_tasks.store.cache_scripts import CacheScripts
 from poimen_tasks.store.keys import BATCH_KEYS, LAYOUT, TABLE, Keys, lua_builders
 from poimen_tasks.store.loader import ScriptError, load_script, script_names
 from poimen_tasks.store.scripts import Scripts
@@ -102,7 +103,16 @@ def test_include_header(name):
 def test_idempotence_comes_first(name):
     """Every script that is not idempotent by nature looks for its stored reply before anything else (protocol 4)."""
     text = (LUA / f"{name}.lua").read_text()
-    natural = {"put_big", "renew_leases", "tick", "touch_producer"}
+    natural = {
+        "put_big",
+        "renew_leases",
+        "tick",
+        "touch_producer",
+        "cache_get",
+        "cache_hit",
+        "cache_list",
+        "cache_sweep",
+    }
     assert ("--@include once\n" in text) == (name not in natural)
     body = [line for line in text.splitlines() if line and not line.startswith(("--", "#!"))]
     assert body[0].startswith("if once_reply then return") == (name not in natural)
@@ -110,7 +120,8 @@ def test_idempotence_comes_first(name):
 
 def test_every_script_has_its_verb():
     """A verb has one name: the script's file and the method (style)."""
-    methods = {name for name in vars(Scripts) if not name.startswith("_")}
+    methods = {name for kind in (Scripts, CacheScripts) for name in vars(kind) if not name.startswith("_")}
+    methods -= {"activities", "cache_fail", "cache_renew", "counters"}  # two words of `cache_finish`, and plain reads
     assert methods | {"finish"} == set(script_names())
 
 
@@ -136,7 +147,7 @@ def test_builders_agree(store):
         f"K.{name}" + (f"({', '.join(repr(f'<{hole}>') for hole in TABLE[name].holes)})" if TABLE[name].holes else "")
         for name in names
     ]
-    source = f"local root = ARGV[1]\n{lua_builders()}\nreturn {{{', '.join(calls)}, LAYOUT}}"
+    source = f"local root = ARGV[1]\n{lua_builders(str(calls))}\nreturn {{{', '.join(calls)}, LAYOUT}}"
     assert store.client.redis.eval(source, 0, keys.root) == [key.encode() for key in built] + [b"%d" % LAYOUT]
 
 
@@ -152,8 +163,8 @@ def test_keys_of_a_batch():
     assert {name for name, key in TABLE.items() if "batch" in key.holes} - set(BATCH_KEYS) == {"fresh", "back"}
 
 
-def _pattern(form: str) -> str:
-    return re.sub(r"\\\{\w+\\\}", r"[^:/]+", re.escape(form))
+def _pattern(form: str, *, key: bool = False) -> str:
+    return re.sub(r"\\\{\w+\\\}", r"[^/]+?" if key else r"[^:/]+", re.escape(form))
 
 
 def test_every_key_is_in_the_table(store, eventually):
@@ -178,11 +189,24 @@ def test_every_key_is_in_the_table(store, eventually):
     store.scripts.open_batch("c", record=lanes.record(), parts=[lanes.PART], piece=piece, seal=True)
     lanes.run_all(store, open_batch(store, "d", 3, callbacks=["success"]))
     store.client.redis.hset(store.keys.build("pauses"), "q:z", 1)
+    cached = open_batch(store, "e", 3, parts=[lanes.part(cached=True)], keys=["x"] * 3)
+    begin(store, cached[0])
+    begin(store, open_batch(store, "f", 2, parts=[lanes.part(cached=True)], keys=["x", "y"])[0])
+    store.cache.cache_put([lanes.entry("z", ttl=60.0, tags=("t",)), lanes.entry("w", tags=("u",))])
+    store.cache.cache_begin(lanes.digest("v"), activity="acts.work", owner="o", lease=60.0)
+    store.cache.cache_begin(lanes.digest("v"), activity="acts.work", owner="p", lease=60.0)
+    store.cache.cache_finish(lanes.entry("v"), owner="o")
+    hide = {"scopes": ["g:u"], "keys": [], "actor": "me", "reason": ""}
+    store.client.call("cache_invalidate", hide, owner="q", sequence=1)
 
     found = {}
     for key in store.client.redis.scan_iter(match=f"{store.keys.root}*"):
-        form = key.decode().removeprefix(store.keys.root)
-        names = [name for name, row in TABLE.items() if re.fullmatch(_pattern(row.form), form)]
+        form = key.decode("latin-1").removeprefix(store.keys.root)
+        names = [
+            name
+            for name, row in TABLE.items()
+            if re.fullmatch(_pattern(row.form, key=row.form.startswith("c:")), form, re.DOTALL)
+        ]
         assert names, f"{form} is not in the table"
         found[names[0]] = store.client.redis.type(key).decode()
     assert {name: TABLE[name].type for name in found} == found

@@ -1,4 +1,4 @@
-#!lua flags=no-writes
+#!lua flags=allow-oom
 -- cache_list: what is cached, the most recently used first, without the values; it changes nothing and keeps no reply.
 -- Request: before ('+inf' or '(score'), count (at most 500). Reply: rows of
 --   {score, expiry, created, seconds, last, hits, bytes, labels}

@@ -11,7 +11,7 @@ if flight.e then
   local stored = redis.call('GET', K.flight_value(request.k))
   if not stored then
     flight.n = 0
-    pass_on(request.k, flight)
+    pass_on(request.k, flight, true)
   elseif redis.call('EXISTS', K.followers(request.k)) == 1 then
     local activity, value = unpack(cmsgpack.unpack(stored))
     land(request.k, flight, value, activity, counts)
@@ -19,12 +19,13 @@ if flight.e then
     forget_flight(request.k)
   end
 else
-  if flight.o and not is_led(flight) then
+  local dead = flight.o and not is_led(flight)
+  if dead then
     flight.n = flight.n + 1
     redis.call('ZREM', K.flights, request.k)
     audit('cache.takeover', {k = string.sub(redis.sha1hex(request.k), 1, 16), n = flight.n})
   end
-  if not is_led(flight) then pass_on(request.k, flight) end
+  if not is_led(flight) then pass_on(request.k, flight, not dead) end
 end
 write_tally(counts)
 close_others(nil, tickets)

@@ -1,6 +1,6 @@
 -- The result cache. An entry is one string, so that a hit reads one key and writes 12 bytes of it:
 --   expiry d (0: never)   created d   seconds d (what computing took)   stamp d (the cache's clock at the put)
---   last d (of the last hit)   hits I4   length of the labels I2   sha1 of the value, 40 hex digits   labels   value
+--   last d (of the last hit)   hits I4   length of the labels I2   sha1 of what follows, 40 hex digits   labels   value
 -- Labels are a msgpack list {activity, task, input hash, model, tags}. The value is an encoded value of the codec.
 -- What an entry may be used for is decided by clocks: a scope's stamp hides every entry of it that was put before.
 -- The least recently used goes first; accounting lives here, no lifetime of the server's is involved.
@@ -23,7 +23,7 @@ local function read_entry(key)
     expiry = expiry, created = created, seconds = seconds, stamp = stamp, last = last, hits = hits, size = #stored - first + 1,
     sum = string.sub(stored, FIXED + 1, FIXED + SUM), labels = labels, value = string.sub(stored, first),
   }
-  entry.bad = redis.sha1hex(entry.value) ~= entry.sum
+  entry.bad = redis.sha1hex(string.sub(stored, FIXED + SUM + 1)) ~= entry.sum
   return entry
 end
 
@@ -150,7 +150,7 @@ local function put_entry(one, value, limits, counts, gone)
   local labels = cmsgpack.pack(one.l)
   local expiry = one.x > 0 and now + one.x or 0
   local head = struct.pack(HEADER, expiry, now, one.s or 0, clock, 0, 0, #labels)
-  redis.call('SET', K.cache_entry(one.k), head .. redis.sha1hex(value) .. labels .. value)
+  redis.call('SET', K.cache_entry(one.k), head .. redis.sha1hex(labels .. value) .. labels .. value)
   redis.call('ZADD', K.cache_lru, clock, one.k)
   if expiry > 0 then redis.call('ZADD', K.cache_expiry, expiry, one.k) end
   for at = 2, #scopes - 1 do redis.call('SADD', K.cache_index(scopes[at]), one.k) end

@@ -114,12 +114,19 @@ local function unpark(record, position, part, alone)
 end
 
 -- The flight has no leader: the first follower may lead, or everybody goes on alone. Returns how many were released.
-local function pass_on(key, flight)
+-- Callers that wait by asking are not known by name: for them it is kept a while, unless it was (`late`).
+local function pass_on(key, flight, late)
   if flight.n >= MOST_FAILED then
     for released = 0, 499 do
       local record, position, part = next_follower(key)
       if not record then
-        forget_flight(key)
+        if late or not flight.w then
+          forget_flight(key)
+        else
+          redis.call('HDEL', K.flight(key), 'o', 'b', 'p', 'd')
+          redis.call('HSET', K.flight(key), 'n', flight.n)
+          redis.call('ZADD', K.flight_due, now + 30, key)
+        end
         return released
       end
       unpark(record, position, part, true)
@@ -131,7 +138,7 @@ local function pass_on(key, flight)
   end
   local record, position, part = next_follower(key)
   if record then unpark(record, position, part, false) end
-  if not record and not flight.w and redis.call('EXISTS', K.followers(key)) == 0 then
+  if not record and (late or not flight.w) and redis.call('EXISTS', K.followers(key)) == 0 then
     forget_flight(key)
     return 0
   end
