@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 
 from poimen_tasks.store.client import Client
-from poimen_tasks.store.values import Appended, Opened, Part, Sealed, Slice, Ticket
+from poimen_tasks.store.values import Appended, Opened, Part, Revoked, Sealed, Slice, Ticket
 
 __all__ = ["Scripts", "pack_parts", "tickets_of", "unpack_parts"]
 
@@ -146,6 +146,14 @@ class Scripts:
         request = {"b": batch, "reason": reason, "actor": actor, "terminate": terminate}
         return self._once("cancel_batch", request)  # type: ignore[no-any-return]
 
+    def cancel_items(
+        self, batch: str, positions: Sequence[int], *, reason: str, actor: str, signal: int = 0
+    ) -> Revoked:
+        """Revoke single items, at most 500 a call; `signal`: the number of one that ends the process of a running item."""
+        request = {"b": batch, "positions": list(positions), "reason": reason, "actor": actor, "signal": signal}
+        reply = self._once("cancel_items", request)
+        return Revoked(list(reply[b"settled"]), list(reply[b"running"]), reply[b"over"] == 1, tickets_of(reply))
+
     def set_concurrency(self, batch: str, limit: int, *, actor: str) -> list[Ticket]:
         """Another limit (0: none)."""
         return tickets_of(self._once("set_concurrency", {"b": batch, "limit": limit, "actor": actor}))
@@ -166,7 +174,7 @@ class Scripts:
         return reply[b"retried"], tickets_of(reply)
 
     def renew_leases(self, lanes: Sequence[tuple[str, int, int]], *, lease: float) -> list[str]:
-        """Renew; one of `ok`, `cancel`, `kill`, `gone` for each lane."""
+        """Renew; one of `ok`, `cancel`, `kill`, `signal:<number>:<position>`, `gone` for each lane."""
         request = {"lanes": [list(lane) for lane in lanes], "lease": lease}
         return [answer.decode() for answer in self._once("renew_leases", request, patience=1.0)]
 
