@@ -9,7 +9,8 @@ from typing import Any
 import msgpack
 
 from poimen_tasks.store.client import Client
-from poimen_tasks.store.values import Appended, Opened, Part, Revoked, Sealed, Slice, Ticket
+from poimen_tasks.store.values import Appended, Opened, Part, Reaped, Revoked, Sealed, Slice, Ticket
+from poimen_tasks.store.wire import expand_ranges
 
 __all__ = ["Scripts", "pack_parts", "tickets_of", "unpack_parts"]
 
@@ -149,7 +150,7 @@ class Scripts:
     def cancel_items(
         self, batch: str, positions: Sequence[int], *, reason: str, actor: str, signal: int = 0
     ) -> Revoked:
-        """Revoke single items, at most 500 a call; `signal`: the number of one that ends the process of a running item."""
+        """Revoke single items, at most 500 a call; `signal` (a number, 0: none) is for the process of a running one."""
         request = {"b": batch, "positions": list(positions), "reason": reason, "actor": actor, "signal": signal}
         reply = self._once("cancel_items", request)
         return Revoked(list(reply[b"settled"]), list(reply[b"running"]), reply[b"over"] == 1, tickets_of(reply))
@@ -180,11 +181,12 @@ class Scripts:
 
     def reap_lane(
         self, batch: str, slot: int, generation: int, *, why: str, detail: str = "", overdue_only: bool = False
-    ) -> tuple[bool, list[Ticket]]:
+    ) -> Reaped:
         """Settle a lost lane."""
         request = {"b": batch, "s": slot, "g": generation, "why": why, "detail": detail, "overdue_only": overdue_only}
         reply = self._once("reap_lane", request)
-        return bool(reply[b"reaped"]), tickets_of(reply)
+        revoked = list(expand_ranges(list(reply.get(b"revoked") or ())))
+        return Reaped(bool(reply[b"reaped"]), tickets_of(reply), list(reply.get(b"lost") or ()), revoked)
 
     def promote_batch(self, batch: str) -> list[Ticket]:
         """Make due items claimable and issue what tickets are missing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Appended", "Opened", "Part", "Revoked", "Sealed", "Slice", "Ticket"]
+__all__ = ["Appended", "Opened", "Part", "Reaped", "Revoked", "Sealed", "Slice", "Ticket"]
 
 
 class Part(NamedTuple):
@@ -80,6 +80,21 @@ class Sealed(NamedTuple):
 
     over: bool
     tickets: list[Ticket]
+
+
+class Reaped(NamedTuple):
+    """Reply of `reap_lane`.
+
+    Attributes:
+        reaped: False when there was nothing to settle.
+        lost: positions of the items that were given up.
+        revoked: positions of the items that had been revoked.
+    """
+
+    reaped: bool
+    tickets: list[Ticket]
+    lost: list[int]
+    revoked: list[int]
 
 
 class Revoked(NamedTuple):

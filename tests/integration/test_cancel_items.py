@@ -194,7 +194,12 @@ def test_audit(store):
     lane = begin(store, open_batch(store, count=4)[0])
     revoke(store, 0, 2, signal=9)
     (told,) = lanes.audit(store, "item.revoking")
-    assert (told.header["a"], told.header["reason"], told.header["signal"], told.positions) == ("me", "not wanted", 9, [0])
+    assert (told.header["a"], told.header["reason"], told.header["signal"], told.positions) == (
+        "me",
+        "not wanted",
+        9,
+        [0],
+    )
     lanes.reap(store, lane)
     assert [entry.positions for entry in lanes.audit(store, "item.revoked")] == [[2], [0]]
     assert {entry.header["a"] for entry in lanes.audit(store, "item.revoked")} == {"me"}

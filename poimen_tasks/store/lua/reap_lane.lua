@@ -2,7 +2,7 @@
 -- reap_lane: a lane is lost: its lease ran out, its process died, or the hard time limit struck.
 -- An item that was held alone counts the loss; several held together all go back to run alone, and nobody is blamed.
 -- An item that was revoked is not blamed either: it gets its outcome as revoked.
--- Request: b batch, s slot, g generation, why 'lease' | 'lost' | 'timeout', overdue_only, detail. Reply: {reaped, returned, failed, lost = positions given up, tickets}
+-- Request: b batch, s slot, g generation, why 'lease' | 'lost' | 'timeout', overdue_only, detail. Reply: {reaped, returned, failed, lost = positions given up, revoked = ranges, tickets}
 --@include once
 --@include cancelling
 --@include revoking
@@ -57,7 +57,7 @@ if #failed > 0 then
   write_settled(record, failed, 1, kind, request.detail or '', attempts)
   audit_batch('item.lost', record, {r = {failed[1], failed[1] + 1}, type = kind, detail = request.detail})
 end
-settle_marked(record, slot.extra)
+local revoked = settle_marked(record, slot.extra)
 drain_cancelled(record)
 local tickets
 if is_complete(record) then
@@ -66,4 +66,4 @@ else
   save_record(record)
   tickets = missing_tickets(record)
 end
-return answer({reaped = true, returned = #returned, failed = #failed, lost = failed, tickets = tickets})
+return answer({reaped = true, returned = #returned, failed = #failed, lost = failed, revoked = revoked, tickets = tickets})

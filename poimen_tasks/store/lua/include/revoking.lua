@@ -108,8 +108,9 @@ local function ask_for_kill(record, token, held, marks)
 end
 
 -- Called by whatever takes items out of a lane's hands: marks of what ended are removed, what came back is settled.
+-- Returns the ranges of what was settled.
 local function settle_marked(record, token)
-  if not record.marks then return end
+  if not record.marks then return {} end
   local marks, mine, groups = read_marks(record), false, {}
   local stored = redis.call('HGET', K.running(record.batch), token)
   local held = stored and cmsgpack.unpack(stored).r or {}
@@ -125,8 +126,12 @@ local function settle_marked(record, token)
       end
     end
   end
-  if not mine then return end
+  if not mine then return {} end
   ask_for_kill(record, token, held, marks)
   write_marks(record, marks)
-  for _, group in pairs(groups) do settle_revoked(record, group[3], group[1], group[2]) end
+  local settled = {}
+  for _, group in pairs(groups) do
+    for _, edge in ipairs(settle_revoked(record, group[3], group[1], group[2])) do table.insert(settled, edge) end
+  end
+  return settled
 end
