@@ -76,9 +76,11 @@ class _JsonControl(Control):
     `inspect stats` is one of them; and a reply that cannot be encoded leaves a worker deaf.
     """
 
-    def __init__(self, app: Celery | None = None) -> None:
+    mailbox: Any
+
+    def __init__(self, app: Any = None) -> None:
         super().__init__(app)
-        mailbox: Any = self.mailbox
+        mailbox = self.mailbox
         mailbox.serializer = "json"
         mailbox.accept = [*(mailbox.accept or ()), "json"]
 

@@ -206,8 +206,9 @@ def test_texts_are_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("enabled", "groups", "found"), [(True, set(), True), (True, {"worker", "task"}, True), (True, {"worker"}, False), (False, set(), False)]
-)  # fmt: skip
+    ("enabled", "groups", "found"),
+    [(True, set(), True), (True, {"worker", "task"}, True), (True, {"worker"}, False), (False, set(), False)],
+)
 def test_whether_events_are_enabled(enabled: bool, groups: set[str], found: bool) -> None:
     """As Celery's own dispatcher decides for a task; without a dispatcher they are not."""
 
