@@ -213,14 +213,15 @@ class Poimen:
 
     @staticmethod
     def checkpoint() -> None:
-        """Called now and then by a long body: stops it when its batch was cancelled, and does nothing elsewhere.
+        """Called now and then by a long body: stops it when its batch, or it alone, was cancelled; else does nothing.
 
         Raises:
-            Cancelled: the batch was cancelled; let it pass.
+            Cancelled: the batch was cancelled, or the item revoked; let it pass.
         """
         running = context.current_item()
         if running is not None and running.is_cancelled():
-            raise Cancelled(f"batch {running.batch!r} was cancelled")
+            item = f"item at position {running.position} of " if running.revoked else ""
+            raise Cancelled(f"{item}batch {running.batch!r} was {'revoked' if running.revoked else 'cancelled'}")
 
     def doctor(self, *, repair: bool = False, actor: str = "doctor") -> list[Finding]:
         """Check a live system: the server, the invariants, the fleet, settings that conflict.

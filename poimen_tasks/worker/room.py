@@ -21,7 +21,9 @@ from poimen_tasks.errors import PoimenError
 from poimen_tasks.store import Store
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.values import Part, Ticket
+from poimen_tasks.worker import inspecting  # noqa: F401 - registers its command
 from poimen_tasks.worker.celery_compat import count_waiting, quicken_requests
+from poimen_tasks.worker.events import EventStream, are_enabled
 from poimen_tasks.worker.host import LaneHost
 from poimen_tasks.worker.keeper import Keeper, KnownLane
 from poimen_tasks.worker.lane import Lane
@@ -50,7 +52,7 @@ class LaneRequest(Request):
         keeper: Keeper | None = getattr(self.task, "keeper", None)
         if keeper is not None:
             batch, slot, generation = self._lane_key()
-            keeper.lane_began(KnownLane(batch, slot, generation, pid, lambda: _kill(pid)))
+            keeper.lane_began(KnownLane(batch, slot, generation, pid, lambda: _kill(pid), message_id=self.id))
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Celery's own limit struck: the body ignored ours."""
@@ -93,6 +95,7 @@ class WorkerRoom:
         self._tracers: dict[str, Any] = {}
         self._shared = SharedState()
         self._keeper: Keeper | None = None
+        self._streams: dict[int, EventStream] = {}
         self._solo = False
         self._hostname = ""
         self._lane_task = self._register_lane()
@@ -100,6 +103,7 @@ class WorkerRoom:
         for signal_, receiver in (
             (signals.worker_init, self._worker_init),
             (signals.worker_process_init, self._process_init),
+            (signals.worker_process_shutdown, self._process_shutdown),
             (signals.worker_ready, self._worker_ready),
             (signals.worker_shutting_down, self._shutting_down),
             (signals.worker_shutdown, self._worker_shutdown),
@@ -122,7 +126,9 @@ class WorkerRoom:
             shared=False,
         )
         def lane(task: Any, batch: str, slot: int, generation: int, queue: str) -> str:
-            return room.run_lane(batch, slot, generation, queue, eager=bool(task.request.is_eager))
+            return room.run_lane(
+                batch, slot, generation, queue, eager=bool(task.request.is_eager), message_id=task.request.id
+            )
 
         task: Any = lane
         task.Request = LaneRequest
@@ -138,7 +144,20 @@ class WorkerRoom:
             self._store = self._make_store()
         return self._store
 
-    def run_lane(self, batch: str, slot: int, generation: int, queue: str, *, eager: bool) -> str:
+    @property
+    def events(self) -> EventStream:
+        """This process's stream of task events."""
+        pid = os.getpid()
+        stream = self._streams.get(pid)
+        if stream is None:
+            rate = self.store.settings.item_events_rate
+            stream = self._streams.setdefault(
+                pid,
+                EventStream(self.app, hostname=self._hostname, rate=rate, wanted=lambda: self._shared.events_wanted),
+            )
+        return stream
+
+    def run_lane(self, batch: str, slot: int, generation: int, queue: str, *, eager: bool, message_id: str = "") -> str:
         """The body of the lane task."""
         host = LaneHost(
             app=self.app,
@@ -151,8 +170,9 @@ class WorkerRoom:
             others_wait=lambda: self._shared.others_wait,
             one_quantum=self._solo,
             eager=eager,
+            events=None if eager else self.events,
         )
-        return Lane(host, batch, slot, generation, queue).run()
+        return Lane(host, batch, slot, generation, queue, message_id=message_id).run()
 
     def publish(self, tickets: Sequence[Ticket], parts_of: Mapping[str, Sequence[Part]]) -> None:
         """Publish; what cannot be published is overdue soon, and the keeper issues it again."""
@@ -217,9 +237,16 @@ class WorkerRoom:
             count_waiting=lambda queue: count_waiting(self.app, queue),
             shared=self._shared,
             reserved=lambda: len(worker_state.reserved_requests) - len(worker_state.active_requests),
+            events=self.events,
+            events_enabled=lambda: are_enabled(sender),
         )
         self._lane_task.keeper = self._keeper
         self._keeper.start()
+
+    def _process_shutdown(self, **_: Any) -> None:
+        stream = self._streams.get(os.getpid())
+        if stream is not None:
+            stream.close()
 
     def _shutting_down(self, **_: Any) -> None:
         self._shared.leaving = True
@@ -228,3 +255,4 @@ class WorkerRoom:
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.stop()
+        self._process_shutdown()

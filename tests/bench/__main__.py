@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench import enqueue, kills, latency, memory, million, recovery, report, speedup, throughput
+from tests.bench import enqueue, events, kills, latency, memory, million, recovery, report, speedup, throughput
 from tests.bench.apps import Bench, open_bench
 from tests.bench.measure import Row
 
@@ -24,6 +24,7 @@ GROUPS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "million": million.million,
     "cost": million.cost,
     "loglevel": throughput.loglevel,
+    "events": events.events,
     "speedup": speedup.speedup,
     "parity": latency.parity,
     "hosts": speedup.hosts,

@@ -80,7 +80,7 @@ local function claim_items(record, token, queue, count)
           record.pending = record.pending - taken
           record.running = record.running + taken
           if record.started == 0 then record.started = now end
-          redis.call('HSET', K.running(record.batch), token, cmsgpack.pack({p = claim.p, k = claim.k, r = claim.r}))
+          redis.call('HSET', K.running(record.batch), token, cmsgpack.pack({p = claim.p, k = claim.k, r = claim.r, t = now}))
           return claim
         end
       end

@@ -5,9 +5,10 @@
 --   k         how many items are wanted next; 0 with `then`:
 --   t         'stay' keep the slot (a flush), 'yield' give it up under a fresh ticket, 'free' make it idle
 --   have      numbers of the chunks that the lane has at hand
--- Reply: {s = 'go' | 'end', why, claim, chunks, info, tickets, late, over, others}
+-- Reply: {s = 'go' | 'end', why, claim, chunks, info, tickets, late, over, others, revoked}
 --@include claim
 --@include cancelling
+--@include revoking
 
 -- Turn the ticket into a live lane. Returns false when the ticket is of an older generation.
 local function begin_lane(record, token)
@@ -64,6 +65,7 @@ local function lane_step(may_claim)
     end
   end
   if mine and (request.t ~= 'stay' or (request.k > 0 and may_claim)) then give_back_rest(record, token) end
+  reply.revoked = settle_marked(record, token)
   drain_cancelled(record)
   if is_complete(record) then
     reply.tickets = end_batch(record)

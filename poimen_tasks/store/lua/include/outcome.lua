@@ -52,18 +52,25 @@ local function names_of(record, positions)
   return names
 end
 
--- Outcomes that no worker reported: status 1 failed (with type and message) or 2 cancelled.
--- `attempts` is a list beside `positions`.
-local function write_settled(record, positions, status, kind, message, attempts)
-  local ranges, statuses, errors = {}, {}, {}
-  for at, position in ipairs(positions) do
-    local last = #ranges
-    if last > 0 and ranges[last] == position then
-      ranges[last] = position + 1
+-- Positions as flat ranges, in the same order.
+local function ranges_of(positions)
+  local ranges = {}
+  for _, position in ipairs(positions) do
+    if #ranges > 0 and ranges[#ranges] == position then
+      ranges[#ranges] = position + 1
     else
       table.insert(ranges, position)
       table.insert(ranges, position + 1)
     end
+  end
+  return ranges
+end
+
+-- Outcomes that no worker reported: status 1 failed (with type and message) or 2 cancelled.
+-- `attempts` is a list beside `positions`.
+local function write_settled(record, positions, status, kind, message, attempts)
+  local ranges, statuses, errors = ranges_of(positions), {}, {}
+  for at = 1, #positions do
     statuses[at] = status
     errors[at] = {at - 1, kind, message, ''}
   end
