@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from celery import Celery
@@ -272,6 +273,31 @@ class Poimen:
         """
         conf = self.celery.conf
         return resolve_redis_url(self.settings, broker_url=conf.broker_url, result_backend=conf.result_backend)
+
+    def close(self) -> None:
+        """Close this process's connections to Redis; the next use opens new ones."""
+        store = self._stores.pop(os.getpid(), None)
+        if store is not None:
+            store.client.close()
+        self._room.close()
+
+    @contextmanager
+    def using(self, settings: Settings) -> Iterator[None]:
+        """Work with other settings for a while, as a test does; connections are closed before and after.
+
+        The Celery app's own settings, as its broker, stay as they are: see `poimen_tasks.testing.redirected`.
+
+        Args:
+            settings: instead of those that it has.
+        """
+        before = self._settings
+        self.close()
+        self._settings = settings
+        try:
+            yield
+        finally:
+            self.close()
+            self._settings = before
 
     def _make_store(self) -> Store:
         return Store(self.settings, self.redis_url)
