@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from celery import Celery
 
@@ -15,19 +16,22 @@ from poimen_tasks.dispatch.hidden import register_callback_task
 from poimen_tasks.errors import Cancelled, InvalidArgument, SettingsError
 from poimen_tasks.health import Finding, Repairs, examine
 from poimen_tasks.ids import check_name
-from poimen_tasks.model import BatchState
+from poimen_tasks.model import BatchState, Item, OnExisting, Priority
 from poimen_tasks.policy import CachePolicy, RetryPolicy, policy
 from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
 from poimen_tasks.store import Store
 from poimen_tasks.worker import WorkerRoom
 
 if TYPE_CHECKING:
-    from celery import Task
+    from celery import Signature, Task
+
+    from poimen_tasks.dispatch.typed import DispatchOptions, OneArgument, Rows
 
 __all__ = ["Poimen"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A")
 
 #: "Not given", where None has a meaning; 0 and below mean the default for a caller, too.
 _DEFAULT = 0
@@ -116,16 +120,38 @@ class Poimen:
         # On the task, not on its function: the same function may be another task elsewhere.
         return lambda body: declare(self.celery.task(*args, **options)(body))
 
+    @overload
     @staticmethod
-    def map(task: Any, iterable: Iterable[Any], ids: Iterable[str] | None = None) -> Map:
+    def map(task: OneArgument[A, R], iterable: Iterable[A], ids: Iterable[str] | None = None) -> Map[R]: ...
+    @overload
+    @staticmethod
+    def map(task: str, iterable: Iterable[Any], ids: Iterable[str] | None = None) -> Map[Any]: ...
+    @staticmethod
+    def map(task: Any, iterable: Iterable[Any], ids: Iterable[str] | None = None) -> Map[Any]:
         """Work that calls `task(value)` for each value; lazy, and the fastest way to dispatch."""
         return Map(task, iterable, ids=ids)
 
+    @overload
     @staticmethod
-    def starmap(task: Any, iterable: Iterable[Any], ids: Iterable[str] | None = None) -> StarMap:
+    def starmap(
+        task: Rows[R], iterable: Iterable[Sequence[Any] | Mapping[str, Any]], ids: Iterable[str] | None = None
+    ) -> StarMap[R]: ...
+    @overload
+    @staticmethod
+    def starmap(task: str, iterable: Iterable[Any], ids: Iterable[str] | None = None) -> StarMap[Any]: ...
+    @staticmethod
+    def starmap(task: Any, iterable: Iterable[Any], ids: Iterable[str] | None = None) -> StarMap[Any]:
         """Work that calls `task(*row)`, or `task(**row)` when the row is a dict; lazy."""
         return StarMap(task, iterable, ids=ids)
 
+    @overload
+    def dispatch(self, work: Map[R], **options: Unpack[DispatchOptions]) -> Batch[R]: ...
+    @overload
+    def dispatch(self, work: Signature[Any], **options: Unpack[DispatchOptions]) -> Batch[Any]: ...
+    @overload
+    def dispatch(self, work: Iterable[Signature[R] | Item[R]], **options: Unpack[DispatchOptions]) -> Batch[R]: ...
+    @overload
+    def dispatch(self, work: Iterable[Any], **options: Unpack[DispatchOptions]) -> Batch[Any]: ...
     def dispatch(
         self,
         work: Any,
@@ -135,14 +161,14 @@ class Poimen:
         batch_id: str | None = None,
         concurrency: int | None = _DEFAULT,
         queue: str | None = None,
-        priority: str = "normal",
+        priority: Priority = "normal",
         on_success: Any = None,
         on_failure: Any = None,
         on_complete: Any = None,
         actor: str | None = None,
         metadata: dict[str, Any] | None = None,
-        on_existing: str = "continue",
-    ) -> Batch:
+        on_existing: OnExisting = "continue",
+    ) -> Batch[Any]:
         """Hand over work; returns as soon as it is written, while workers run it.
 
         Args:
@@ -255,6 +281,31 @@ class Poimen:
         """
         conf = self.celery.conf
         return resolve_redis_url(self.settings, broker_url=conf.broker_url, result_backend=conf.result_backend)
+
+    def close(self) -> None:
+        """Close this process's connections to Redis; the next use opens new ones."""
+        store = self._stores.pop(os.getpid(), None)
+        if store is not None:
+            store.client.close()
+        self._room.close()
+
+    @contextmanager
+    def using(self, settings: Settings) -> Iterator[None]:
+        """Work with other settings for a while, as a test does; connections are closed before and after.
+
+        The Celery app's own settings, as its broker, stay as they are: see `poimen_tasks.testing.redirected`.
+
+        Args:
+            settings: instead of those that it has.
+        """
+        before = self._settings
+        self.close()
+        self._settings = settings
+        try:
+            yield
+        finally:
+            self.close()
+            self._settings = before
 
     def _make_store(self) -> Store:
         return Store(self.settings, self.redis_url)

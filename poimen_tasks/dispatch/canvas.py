@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from celery.canvas import Signature
 
 from poimen_tasks.dispatch.registry import task_of
 from poimen_tasks.dispatch.signatures import CANVAS, INTERNAL_OPTIONS, as_list, body_of, callback_of, canvas_name
 from poimen_tasks.errors import InvalidArgument, UnsupportedWork
-from poimen_tasks.model import Item
+from poimen_tasks.model import Item, R_co
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -28,7 +28,7 @@ _TAKEN = "a batch takes a group, a chord, map, starmap or an iterable of signatu
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class Map(Generic[R_co]):
     """Calls a task once for each value, with the value as its only argument.
 
     The fast path of a batch: no signature is built for an item, and a lazy iterable is consumed in slices.
@@ -45,7 +45,7 @@ class Map:
 
 
 @dataclass(frozen=True, slots=True)
-class StarMap(Map):
+class StarMap(Map[R_co]):
     """Calls a task once for each row: a list or tuple is its positional arguments, a dict its keyword arguments."""
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from celery import _state, states
 from celery.app import trace
 from celery.utils.serialization import UnpickleableExceptionWrapper
+from kombu import pools
 from kombu.exceptions import EncodeError, KombuError
 
 from poimen_tasks.errors import SerializationError, UnsupportedWork
@@ -37,7 +38,9 @@ __all__ = [
     "count_waiting",
     "error_text",
     "error_type",
+    "forget_connections",
     "in_focus",
+    "own_queues",
     "quicken_requests",
 ]
 
@@ -89,6 +92,43 @@ def quicken_requests(app: Celery) -> None:
         if not task.request_stack:
             stack: Any = _RequestStack()
             task.request_stack = stack
+
+
+def forget_connections(app: Celery) -> None:
+    """Close the app's connections to broker and result backend; the next use, in any thread, follows its settings."""
+    inside = vars(app)
+    broker = inside.get("_pool")
+    if broker is not None:
+        for group in (pools.producers, pools.connections):
+            for key, pool in list(group.items()):
+                if pool is broker or getattr(pool, "connections", None) is broker:
+                    pool.force_close_all()
+                    dict.__delitem__(group, key)
+        inside["_pool"] = vars(app.amqp)["_producer_pool"] = None
+    backends = [inside.get("_backend_cache"), vars(inside["_local"]).get("backend")]
+    # Backends of other threads go with them: what is kept for a thread is kept here.
+    inside["_backend_cache"], inside["_local"] = None, threading.local()
+    for backend in filter(None, backends):
+        _close_backend(backend)
+
+
+def _close_backend(backend: Any) -> None:
+    consumer, client = getattr(backend, "result_consumer", None), vars(backend).get("client")
+    if consumer is not None:
+        consumer.stop()
+    if hasattr(client, "connection_pool"):
+        client.connection_pool.disconnect()
+
+
+@contextmanager
+def own_queues(app: Celery) -> Iterator[None]:
+    """A worker that is started within chooses its queues; the app has its own choice again afterwards."""
+    queues = vars(app.amqp.queues)
+    chosen = queues.get("_consume_from")
+    try:
+        yield
+    finally:
+        queues["_consume_from"] = chosen
 
 
 class _FocusStack:
@@ -211,8 +251,14 @@ def _traceback_text(traceback: Any) -> str:
 class LaneBackend:
     """Catches what the tracer stores for the item of this thread; passes everything else to the app's backend."""
 
-    def __init__(self, real: Any) -> None:
-        self._real = real
+    def __init__(self, app: Celery, own: Any) -> None:
+        self._app = app
+        self._own = own
+
+    @property
+    def _real(self) -> Any:
+        # The app's is asked for each time: it belongs to a thread, and to the settings of the moment.
+        return self._app.backend if self._own is None else self._own
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
@@ -307,7 +353,7 @@ def _open_seams(task: Task[Any, Any]) -> None:
     backend: Any = task.backend
     if isinstance(backend, LaneBackend):
         return
-    stand_in: Any = LaneBackend(backend)
+    stand_in: Any = LaneBackend(task.app, None if backend is task.app.backend else backend)
     task.backend = stand_in
     _keep_retries(task)
     for name in ("replace", "add_to_chord"):

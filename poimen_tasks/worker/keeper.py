@@ -106,6 +106,7 @@ class Keeper:
         """Say goodbye to the fleet and end."""
         self._stopping.set()
         self._thread.join(timeout=5.0)
+        self._store.client.close()
 
     def lane_began(self, lane: KnownLane) -> None:
         """A child began a lane; its lease is renewed from here."""

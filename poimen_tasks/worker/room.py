@@ -192,6 +192,14 @@ class WorkerRoom:
         asked: tuple[Any, Any] = (worker_state.should_stop, worker_state.should_terminate)
         return self._shared.leaving or any(flag is not None and flag is not False for flag in asked)
 
+    def close(self) -> None:
+        """Close this process's connections and forget what was learnt with the settings so far."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.client.close()
+        self._paces = Paces()
+        self._tracers.clear()
+
     # -- signals -----------------------------------------------------------------------------------------------------
 
     def _finalized(self, **_: Any) -> None:
@@ -205,6 +213,7 @@ class WorkerRoom:
         if not self._is_mine(sender.app):
             return
         self._hostname = sender.hostname
+        self._shared.leaving = False  # a process may run one worker after another
         quicken_requests(self.app)
         self._solo = "solo" in str(getattr(sender, "pool_cls", ""))
 
@@ -248,11 +257,13 @@ class WorkerRoom:
         if stream is not None:
             stream.close()
 
-    def _shutting_down(self, **_: Any) -> None:
-        self._shared.leaving = True
+    def _shutting_down(self, sender: Any = None, **_: Any) -> None:
+        if sender in (None, self._hostname):
+            self._shared.leaving = True
 
     def _worker_shutdown(self, **_: Any) -> None:
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
+            self._lane_task.keeper = None
             keeper.stop()
         self._process_shutdown()
