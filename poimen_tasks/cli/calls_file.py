@@ -194,11 +194,11 @@ def _parse(place: str, line: bytes) -> dict[str, Any]:
         raise InvalidArgument(f"{place}: unknown key {key!r:.60}{_near(key, KEYS)}; a call has {', '.join(KEYS)}")
     given = {key: value for key, value in row.items() if value is not None}
     if not isinstance(given.get("task"), str):
-        said = f"got {_KINDS[type(row['task'])]}" if "task" in row else "it is missing"
-        raise InvalidArgument(f'{place}: "task" is the name of a task; {said}')
+        said = f"got {_KINDS[type(row['task'])]}" if "task" in row else "there is none"
+        raise InvalidArgument(f'{place}: "task" has to be the name of a task, {said}')
     for key, kind in (("args", list), ("kwargs", dict), ("tags", list)):
         if key in given and type(given[key]) is not kind:
-            raise InvalidArgument(f'{place}: "{key}" is {_KINDS[kind]}; got {_KINDS[type(given[key])]}')
+            raise InvalidArgument(f'{place}: "{key}" has to be {_KINDS[kind]}, got {_KINDS[type(given[key])]}')
     return given
 
 

@@ -182,7 +182,9 @@ class Follower:
             if self._feeder.wait(_LOOK) and not self._is_there():
                 if self._feeder.empty:
                     return None
-                raise self._feeder.error or RuntimeError("the dispatch ended without a batch")
+                error = self._feeder.error or RuntimeError("the dispatch ended without a batch")
+                error.add_note("nothing was dispatched")
+                raise error
             self._heed_before()
         while not self._take():
             self._heed()

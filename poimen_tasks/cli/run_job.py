@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import click
-
 from poimen_tasks.app import Poimen
 from poimen_tasks.cli.calls_file import CallsFile
 from poimen_tasks.cli.following import BAD_CALLS, Feeder, Follower, Interrupts, Left
@@ -53,6 +51,9 @@ class RunJob:
     timeout: float | None
     as_json: bool
 
+    def __post_init__(self) -> None:
+        self._many = f"{self.calls.count:,}"
+
     def run(self) -> int:
         """The exit code.
 
@@ -65,8 +66,10 @@ class RunJob:
         if known is not None:
             self._check_same(known)
         with Interrupts() as interrupts, self._reporter() as reporter:
-            self._introduce(reporter, known)
-            feeder = Feeder(self.calls, self._dispatcher(known), None if known else self._begin)
+            if known is not None:
+                self._introduce(reporter, resumed=True)
+            begin = None if known else lambda: self._begin(reporter)
+            feeder = Feeder(self.calls, self._dispatcher(known), begin)
             follower = Follower(
                 self.batch, feeder, self.output.write if self.output else _to_stdout, reporter, interrupts,
                 cancel=self._cancel if self.cancels else None,
@@ -134,15 +137,16 @@ class RunJob:
         live = self.output is not None or not sys.stdout.isatty()
         return Reporter(self.batch.id, as_json=self.as_json, live=live)
 
-    def _introduce(self, reporter: Reporter, known: BatchStatus | None) -> None:
-        number = f"{self.calls.count:,} calls from " if self.calls.is_file else "calls from "
-        verb = "goes on with " if known else "runs "
-        text = f"batch {self.batch.id} {verb}{number}{self.calls.name}"
-        reporter.say(text, event="started", resumed=known is not None)
+    def _introduce(self, reporter: Reporter, *, resumed: bool) -> None:
+        number = f"the {self._many} calls of" if self.calls.is_file else "the calls from"
+        text = f"batch {self.batch.id} {'goes on with' if resumed else 'runs'} {number} {self.calls.name}"
+        reporter.say(text, event="started", resumed=resumed)
 
-    def _begin(self) -> None:
+    def _begin(self, reporter: Reporter) -> None:
+        """There is a first call, and the batch comes next."""
         if self.output:
             self.output.begin(self.batch.id)
+        self._introduce(reporter, resumed=False)
 
     def _dispatcher(self, known: BatchStatus | None) -> Callable[[Iterator[Any]], object]:
         made_of = {"calls": self.calls.name, "sha256": self.calls.digest}
@@ -181,15 +185,22 @@ class RunJob:
         except BatchNotFound:
             reporter.say("left before anything was dispatched", event="left")
             return code
-        again = "the same command with --resume goes on"
-        if self.output is None:
-            behind = "" if after is None else f" --after {after}"
-            command = f"poimen run -A APP {self.calls.argument} --batch-id {found.batch_id} --resume{behind}"
-            again = with_app(f"`{command}` prints the rest")
-        rest = "it goes on" if feeder.whole or found.is_over else f"only its first {found.total:,} calls are dispatched"
-        stop = with_app(f"`poimen cancel -A APP {found.batch_id}` stops it")
-        reporter.say(f"left batch {found.batch_id}: {rest}; {again}, {stop}", event="left", status=found)
+        whole = feeder.whole or found.is_over
+        rest = "it goes on" if whole else f"only the first {found.total:,} calls are in it, and run"
+        text = f"left batch {found.batch_id}: {rest}; {self._way_back(after, whole=whole)}"
+        if not found.is_over:
+            text += with_app(f", `poimen cancel -A APP {found.batch_id}` stops it")
+        reporter.say(text, event="left", status=found)
         return code
+
+    def _way_back(self, after: int | None, *, whole: bool) -> str:
+        if self.output is not None:
+            return "the same command with --resume goes on"
+        command = f"watch -A APP {self.batch.id} --json"
+        if not whole:
+            command = f"run -A APP {self.calls.argument} --batch-id {self.batch.id} --resume"
+        behind = "" if after is None else f" --after {after}"
+        return with_app(f"`poimen {command}{behind}` prints the rest")
 
     def _cannot_write(self, error: OSError, feeder: Feeder) -> Failure:
         feeder.stop()
@@ -202,7 +213,7 @@ def _failure(error: PoimenError) -> Failure:
 
 
 def _to_stdout(line: bytes) -> None:
-    stream = click.get_binary_stream("stdout")
+    stream = sys.stdout.buffer
     try:
         stream.write(line)
         stream.flush()
