@@ -148,7 +148,10 @@ class CallsFile:
     def _blocks(self, seen: Any) -> Iterator[bytes]:
         while True:
             self._wait()
-            block = os.read(self._fd, _BLOCK)
+            try:
+                block = os.read(self._fd, _BLOCK)
+            except OSError as error:
+                raise InvalidArgument(f"cannot read {self.name}: {error.strerror}") from None
             if not block:
                 break
             if seen is not None:

@@ -18,7 +18,7 @@ from poimen_tasks.model import BatchState, BatchStatus
 __all__ = ["Reporter", "counts", "ending", "progress_bar"]
 
 _EVERY = 0.25
-_EVERY_LINE = 5.0
+_FIRST_LINE, _EVERY_LINE = 1.0, 5.0
 
 
 def progress_bar(screen: Console) -> Progress:
@@ -71,7 +71,7 @@ class Reporter:
             Live(self._bar, console=self._screen, refresh_per_second=8, redirect_stdout=False) if drawn else None
         )
         self._shown = ""
-        self._next = time.monotonic() + (0.0 if drawn else _EVERY_LINE)
+        self._next = time.monotonic() + (0.0 if drawn else _FIRST_LINE)
 
     def __enter__(self) -> Self:
         if self._live:
