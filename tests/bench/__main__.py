@@ -42,7 +42,7 @@ def measuring(group: str) -> Callable[[Bench], Iterator[Row]]:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Small sizes, under a minute in all: shows that everything runs.")
+@click.option("--quick", is_flag=True, help="Small sizes, a minute or two in all: shows that everything runs.")
 @click.option(
     "--only", multiple=True, type=click.Choice(list(GROUPS)), help="Measure only this group; may be repeated."
 )
@@ -67,7 +67,8 @@ def main(*, quick: bool, only: tuple[str, ...], out: Path) -> None:
     report.print_missed(rows, console=console)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(report.as_dict(rows, quick=quick, took=time.monotonic() - began), indent=1))
-    console.print(f"written to {out}")
+    out.with_suffix(".md").write_text(report.markdown(rows))
+    console.print(f"written to {out} and {out.with_suffix('.md')}")
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def _rows(taken: Measuring, about: dict[str, Any]) -> Iterator[Row]:
             unit=measure.unit,
             ours=middle(of[ours]),
             reference=middle(of[other]),
-            against=f"{'' if beside else 'best peer: '}{other} {about[other]['version']} ({about[other]['chosen']})",
+            against=f"{other} {about[other]['version']}" + ("" if beside else ", the best of the others"),
             target=target,
             samples={
                 "ours": of[ours],

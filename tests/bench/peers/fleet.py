@@ -65,7 +65,7 @@ class Fleet:
     def await_all(self, items: int, queued: Any) -> None:
         """Wait for so many more no-ops; `queued` is what enqueueing them returned."""
         self.sent += items
-        until(self._all_ran, timeout=120, every=_EVERY)
+        until(self._all_ran, timeout=600, every=_EVERY)
         self.peer.settle(queued)
         if (ran := counting.count(self.counts)) != self.sent:
             raise RuntimeError(f"{self.peer.name}: {ran} no-ops ran, {self.sent} were sent")

@@ -34,7 +34,6 @@ __all__ = [
 
 _FEW = 300  # no-ops that come before anything is timed, and from which the first size is guessed
 _WEIGHED = 10_000  # no-ops after which workers are weighed again
-_SETTLED = 1.0  # seconds that new workers get before they are weighed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,26 +70,28 @@ class Measuring:
 
     bench: Bench
     directory: Path
-    taken: dict[Measure, dict[str, list[float]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
-    )
+    taken: dict[Measure, dict[str, list[float]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     sizes: dict[str, int] = field(default_factory=dict)
     runs: dict[str, list[dict[str, float]]] = field(default_factory=lambda: defaultdict(list))
 
     def enqueueing(self, sides: Sequence[Peer]) -> None:
         """Items per second with no worker, in turn; each side enqueues as many as take about half a second."""
 
-        def rate(peer: Peer, items: int) -> float:
+        def timed(peer: Peer, items: int) -> float:
             self.bench.ours.redis.flushall()
-            return items / seconds(partial(peer.enqueue, items))
+            return seconds(partial(peer.enqueue, items))
+
+        def enough(peer: Peer) -> int:
+            items = _FEW
+            while (took := timed(peer, items)) < wanted / 4:  # so few take no time, or first had to connect
+                items = int(items * wanted / took)
+            return int(items * wanted / took)
+
+        def rate(peer: Peer, items: int) -> float:
+            return items / timed(peer, items)
 
         wanted = self.bench.size(500, 50) / 1000
-        sizes = {}
-        for peer in sides:
-            peer.enqueue(_FEW)  # connections, scripts
-            sizes[peer.name] = max(_FEW, int(rate(peer, _FEW) * wanted))
-            if peer.name.startswith("Poimen"):  # so few take no time at all
-                sizes[peer.name] = int(rate(peer, sizes[peer.name]) * wanted)
+        sizes = {peer.name: enough(peer) for peer in sides}
         work = {peer.name: partial(rate, peer, sizes[peer.name]) for peer in sides}
         self.taken[ENQUEUE] = alternating(self.bench.size(5, 1), **work)
 
@@ -107,7 +108,7 @@ class Measuring:
         enough = self.bench.size(_WEIGHED, 1_000)
         for peer in sides:
             with self._visit(peer, "warning", START) as fleet:
-                time.sleep(_SETTLED)
+                time.sleep(self.bench.size(10, 2) / 10)  # idle, not still starting
                 self._add(IDLE, peer, fleet.memory()["each"])
                 self._end_to_end(fleet, E2E)
                 self._add(DRAINED, peer, fleet.drain(max(enough - fleet.sent, self.sizes[peer.name] // 3)))

@@ -1,10 +1,14 @@
-"""taskiq: `ListQueueBroker` without a result backend, its workers on uvloop, as it recommends."""
+"""taskiq: `ListQueueBroker` without a result backend, uvloop for its workers and orjson for its messages.
+
+Its broker with acknowledgements, on a stream, does more work for each task; this one is the fastest.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 
+from taskiq.serializers import ORJSONSerializer
 from taskiq_redis import ListQueueBroker
 
 from tests.bench.peers import counting
@@ -12,7 +16,7 @@ from tests.bench.peers.contract import PROCESSES, Peer, module
 
 __all__ = ["PEERS", "broker"]
 
-broker = ListQueueBroker(os.environ["BENCH_PEERS_URL"])
+broker = ListQueueBroker(os.environ["BENCH_PEERS_URL"]).with_serializer(ORJSONSerializer())
 _AT_ONCE = 100
 _runner = asyncio.Runner()
 
@@ -42,7 +46,7 @@ PEERS = (
     Peer(
         name="taskiq",
         packages=("taskiq", "taskiq-redis"),
-        chosen="ListQueueBroker, no results, kiq by 100 at once, coroutine task, --max-async-tasks 100, --no-parse, uvloop",
+        chosen="ListQueueBroker, no results, kiq by 100 at once, coroutine task, --no-parse, uvloop, orjson",
         command=_command,
         enqueue=_gathered,
     ),
