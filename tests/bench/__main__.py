@@ -67,8 +67,10 @@ def main(*, quick: bool, only: tuple[str, ...], out: Path) -> None:
     report.print_missed(rows, console=console)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(report.as_dict(rows, quick=quick, took=time.monotonic() - began), indent=1))
-    out.with_suffix(".md").write_text(report.markdown(rows))
-    console.print(f"written to {out} and {out.with_suffix('.md')}")
+    console.print(f"written to {out}")
+    if page := report.markdown(rows):
+        out.with_suffix(".md").write_text(page)
+        console.print(f"written to {out.with_suffix('.md')}")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def _rows(taken: Measuring, about: dict[str, Any]) -> Iterator[Row]:
     for measure, beside, ours, target in (
         (measures.E2E, None, OURS, Target(of="ratio", at_least=12)),
         (measures.E2E_INFO, None, OURS, None),
-        (measures.DRAINED, None, OURS, None),
+        (measures.DRAINED, None, OURS, Target(of="ratio", at_least=12)),
         (measures.ENQUEUE, "RQ", OURS, Target(of="ratio", at_least=50)),
         (measures.ENQUEUE, "RQ", _EACH, None),
         (measures.ENQUEUE, None, OURS, None),

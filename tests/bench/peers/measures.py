@@ -32,7 +32,7 @@ __all__ = [
     "Measuring",
 ]
 
-_FEW = 300  # no-ops that come before anything is timed, and from which the first size is guessed
+_FEW = 200  # no-ops that come before anything is timed, and from which the first size is guessed
 _WEIGHED = 10_000  # no-ops after which workers are weighed again
 
 
@@ -64,18 +64,18 @@ class Measuring:
 
     Attributes:
         taken: measure → side → samples.
-        sizes: side → how many no-ops end to end take long enough.
+        rates: side → items per second of its latest run end to end, by which the next one is sized.
         runs: side → all runs end to end, as `Fleet.run` tells them.
     """
 
     bench: Bench
     directory: Path
     taken: dict[Measure, dict[str, list[float]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
-    sizes: dict[str, int] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
     runs: dict[str, list[dict[str, float]]] = field(default_factory=lambda: defaultdict(list))
 
     def enqueueing(self, sides: Sequence[Peer]) -> None:
-        """Items per second with no worker, in turn; each side enqueues as many as take about half a second."""
+        """Items per second with no worker, in turn; each side enqueues as many as take about 0.4 s."""
 
         def timed(peer: Peer, items: int) -> float:
             self.bench.ours.redis.flushall()
@@ -90,10 +90,10 @@ class Measuring:
         def rate(peer: Peer, items: int) -> float:
             return items / timed(peer, items)
 
-        wanted = self.bench.size(500, 50) / 1000
+        wanted = self.bench.size(400, 50) / 1000
         sizes = {peer.name: enough(peer) for peer in sides}
         work = {peer.name: partial(rate, peer, sizes[peer.name]) for peer in sides}
-        self.taken[ENQUEUE] = alternating(self.bench.size(5, 1), **work)
+        self.taken[ENQUEUE] = alternating(self.bench.size(3, 1), **work)
 
     def queued_bytes(self, sides: Sequence[Peer]) -> None:
         """What all keys of the server take, element by element, for each of ten thousand items."""
@@ -111,7 +111,7 @@ class Measuring:
                 time.sleep(self.bench.size(10, 2) / 10)  # idle, not still starting
                 self._add(IDLE, peer, fleet.memory()["each"])
                 self._end_to_end(fleet, E2E)
-                self._add(DRAINED, peer, fleet.drain(max(enough - fleet.sent, self.sizes[peer.name] // 3)))
+                self._add(DRAINED, peer, fleet.drain(max(enough - fleet.sent, int(1.5 * self.rates[peer.name]))))
                 memory = fleet.memory()
                 self._add(AFTER, peer, memory["each"])
                 self._add(LARGEST, peer, memory["largest"])
@@ -139,13 +139,13 @@ class Measuring:
 
     def _end_to_end(self, fleet: Fleet, measure: Measure) -> None:
         """Warm up, then one run that takes long enough; a run that was too short only tells the size."""
-        wanted = self.bench.size(3_500, 300) / 1000
-        items = self.sizes.get(fleet.peer.name, 0)
-        run = fleet.run(max(_FEW, items // 10))
-        items = items or int(run["rate"] * wanted)
-        while (run := fleet.run(items))["seconds"] < 0.8 * wanted:
-            items = int(run["rate"] * wanted)
-        self.sizes[fleet.peer.name] = items
+        # Three seconds; at log level info, where only the difference is of interest, two.
+        wanted = self.bench.size(2_200 if measure is E2E_INFO else 3_300, 300) / 1000
+        run = fleet.run(max(_FEW, int(0.3 * self.rates.get(fleet.peer.name, 0))))
+        rate = self.rates.get(fleet.peer.name, run["rate"])
+        while (run := fleet.run(int(rate * wanted)))["seconds"] < 0.9 * wanted:
+            rate = run["rate"]
+        self.rates[fleet.peer.name] = run["rate"]
         self.runs[fleet.peer.name].append(run)
         self._add(measure, fleet.peer, run["rate"])
 
