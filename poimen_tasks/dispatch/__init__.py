@@ -5,7 +5,18 @@ from __future__ import annotations
 from poimen_tasks.dispatch.batch import Batch
 from poimen_tasks.dispatch.canvas import Map, StarMap
 from poimen_tasks.dispatch.dispatcher import dispatch
+from poimen_tasks.dispatch.each import NOT_GIVEN, each_signature, register_each
 from poimen_tasks.dispatch.report import BatchReport
 from poimen_tasks.dispatch.runtime import Runtime
 
-__all__ = ["Batch", "BatchReport", "Map", "Runtime", "StarMap", "dispatch"]
+__all__ = [
+    "NOT_GIVEN",
+    "Batch",
+    "BatchReport",
+    "Map",
+    "Runtime",
+    "StarMap",
+    "dispatch",
+    "each_signature",
+    "register_each",
+]

@@ -15,16 +15,27 @@ from typing import TYPE_CHECKING, Any
 from celery.canvas import Signature
 
 from poimen_tasks.dispatch.registry import task_of
-from poimen_tasks.dispatch.signatures import CANVAS, INTERNAL_OPTIONS, as_list, body_of, callback_of, canvas_name
+from poimen_tasks.dispatch.signatures import (
+    CANVAS,
+    EACH_TASK,
+    INTERNAL_OPTIONS,
+    as_list,
+    body_of,
+    callback_of,
+    canvas_name,
+)
 from poimen_tasks.errors import InvalidArgument, UnsupportedWork
 from poimen_tasks.model import Item
 
 if TYPE_CHECKING:
     from celery import Celery
 
-__all__ = ["Map", "Plan", "StarMap", "members", "plan"]
+__all__ = ["Map", "Plan", "StarMap", "is_series", "members", "plan"]
 
 _TAKEN = "a batch takes a group, a chord, map, starmap or an iterable of signatures"
+
+_NO_CALLS = {**CANVAS, EACH_TASK: "poimen.each (a step of a chain)"}
+"""Signatures that are not one call of a task, and what they are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +133,7 @@ def _calls(app: Celery, work: Any) -> tuple[Map | Iterable[Any], dict[str, Any]]
     """The calls of a piece of work, and the options that surround them."""
     if isinstance(work, Map):
         task_of(app, work.task)
-        if not _is_series(work.iterable):
+        if not is_series(work.iterable):
             raise UnsupportedWork(
                 f"map: {type(work.iterable).__name__} {work.iterable!r:.60} has no values to call with"
             )
@@ -135,17 +146,17 @@ def _calls(app: Celery, work: Any) -> tuple[Map | Iterable[Any], dict[str, Any]]
     if name == "celery.chain" and len(work["kwargs"]["tasks"]) == 1:
         return _calls(app, work["kwargs"]["tasks"][0])
     if name is not None or isinstance(work, Item):
-        if str(name) not in CANVAS:
+        if str(name) not in _NO_CALLS:
             raise UnsupportedWork("work: a single call is not supported; put it in a list: dispatch([task.s(...)])")
-        raise UnsupportedWork(f"work: {CANVAS[str(name)]} is not supported; {_TAKEN}")
+        raise UnsupportedWork(f"work: {_NO_CALLS[str(name)]} is not supported; {_TAKEN}")
     if isinstance(getattr(work, "name", None), str) and callable(getattr(work, "s", None)):
         raise UnsupportedWork(f"work: task {work.name} alone is not supported; use poimen.map(task, values)")
-    if isinstance(work, Mapping) or not _is_series(work):
+    if isinstance(work, Mapping) or not is_series(work):
         raise UnsupportedWork(f"work: {type(work).__name__} {work!r:.60} is not supported; {_TAKEN}")
     return work, {}
 
 
-def _is_series(value: Any) -> bool:
+def is_series(value: Any) -> bool:
     """True for what can be iterated, but for texts; a task looks iterable until it is tried."""
     try:
         iter(value)
@@ -205,7 +216,7 @@ def members(app: Celery, calls: Iterable[Any]) -> Iterator[Any]:
     """
     place = 0
     for member in calls:
-        if type(member) is Signature and member.get("task") not in CANVAS:
+        if type(member) is Signature and member.get("task") not in _NO_CALLS:
             yield member
             place += 1
             continue
@@ -248,8 +259,8 @@ def _single(app: Celery, member: Any, what: str) -> Signature[Any]:
         if len(steps) == 1:
             return _single(app, steps[0], what)
         raise UnsupportedWork(f"{what}: a chain of {len(steps)} steps is not supported; one call is one item")
-    if name in CANVAS:
-        raise UnsupportedWork(f"{what}: {CANVAS[name]} is not supported here; one call is one item")
+    if name in _NO_CALLS:
+        raise UnsupportedWork(f"{what}: {_NO_CALLS[name]} is not supported here; one call is one item")
     if isinstance(member, Signature):
         return member
     whole: Any = {"args": (), "kwargs": {}, "options": {}, **member}

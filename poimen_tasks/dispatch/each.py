@@ -1,0 +1,290 @@
+"""`poimen.each`: a batch as one step of a native Celery canvas.
+
+The step is a plain task. It dispatches the values of the step before it as a batch, and gives its place in the canvas
+(message id, rest of the chain, chord, group, links) to a signature of `poimen.each.collect`, as `Task.replace` builds
+it. The end of the batch publishes that signature, so while the batch runs no message and no worker slot waits for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from celery import Task, states
+from celery.exceptions import Ignore, Reject
+
+from poimen_tasks import context
+from poimen_tasks.dispatch.batch import Batch
+from poimen_tasks.dispatch.canvas import Map, StarMap, is_series
+from poimen_tasks.dispatch.dispatcher import dispatch
+from poimen_tasks.dispatch.hidden import CALLBACK_TASK, pack_canvas
+from poimen_tasks.dispatch.options import concurrency_limit
+from poimen_tasks.dispatch.registry import task_of
+from poimen_tasks.dispatch.routing import PRIORITIES
+from poimen_tasks.dispatch.signatures import COLLECT_TASK, EACH_TASK
+from poimen_tasks.errors import (
+    BatchExists,
+    BatchFailed,
+    BatchTimeout,
+    InvalidArgument,
+    InvalidId,
+    PayloadTooLarge,
+    PoimenError,
+    StoreUnavailable,
+    UnsupportedWork,
+)
+from poimen_tasks.ids import check_name
+
+if TYPE_CHECKING:
+    from celery.canvas import Signature
+
+    from poimen_tasks.dispatch.runtime import Runtime
+
+__all__ = ["NOT_GIVEN", "each_signature", "register_each"]
+
+#: Values that come from the step before; None would be a value.
+NOT_GIVEN: Any = object()
+
+_MOST_BYTES = 512 << 20
+"""What Redis takes as one value: the list of results is the next step's argument, and this step's stored result."""
+_MOST_RETRIES = 20
+_LONGEST_DELAY = 30.0
+
+
+# --- the producer's side -----------------------------------------------------------------------------------------
+
+
+def each_signature(
+    runtime: Runtime,
+    task: Any,
+    values: Any,
+    *,
+    star: bool,
+    concurrency: Any,
+    queue: str | None,
+    priority: str,
+    workflow: str | None,
+    stage: str,
+    actor: str | None,
+) -> Signature[Any]:
+    """See `Poimen.each`."""
+    if isinstance(task, dict):
+        raise UnsupportedWork(f"each: arguments bound to {task.get('task')!r:.60} would be lost; give the task itself")
+    options = {"task": task_of(runtime.app, task, what="each").name, "concurrency": concurrency}
+    concurrency_limit(concurrency, default=1)
+    if priority not in PRIORITIES:
+        raise InvalidArgument(f"priority {priority!r:.60} is not allowed; use one of {', '.join(PRIORITIES)}")
+    for name, value in (("queue", queue), ("workflow", workflow), ("stage", stage), ("actor", actor)):
+        if value is not None:
+            options[name] = check_name(value, name)
+    options |= {"priority": priority, "star": bool(star)}
+    defaults = {"concurrency": 0, "priority": "normal", "stage": "default", "star": False}
+    said = {name: value for name, value in options.items() if name not in defaults or value != defaults[name]}
+    step: Signature[Any] = runtime.app.tasks[EACH_TASK].s(**said)
+    if values is NOT_GIVEN:
+        return step
+    return step.clone(args=([*_checked(values, options["task"])],)).set(immutable=True)
+
+
+def _checked(values: Any, task: str) -> Any:
+    """The values, if they are any.
+
+    Raises:
+        UnsupportedWork: not a list, nor anything else that can be iterated.
+    """
+    if is_series(values):
+        return values
+    raise UnsupportedWork(
+        f"each of {task}: expected a list of values, got {type(values).__name__} {values!r:.60}; "
+        "the step before returns a list, or something else that can be iterated and is no text"
+    )
+
+
+# --- the worker's side -------------------------------------------------------------------------------------------
+
+
+class _Step(Task):  # type: ignore[type-arg]  # the stubs' parameters do not exist at run time
+    """A task whose replacement is kept instead of published."""
+
+    abstract = True
+
+    def on_replace(self, sig: Any) -> Any:
+        """What `replace` has built: the signature that takes this task's place."""
+        return sig
+
+
+def register_each(runtime: Runtime) -> None:
+    """Register the step and the task that takes its place when its batch is over."""
+    # Both may run again without harm, so that they do whatever the app says of late acknowledgement.
+    options: dict[str, Any] = {"bind": True, "acks_late": True, "reject_on_worker_lost": True, "shared": False}
+
+    @runtime.app.task(name=EACH_TASK, base=_Step, typing=False, **options)
+    def each(step: Any, values: Any, *, task: str, **asked: Any) -> list[Any]:
+        """Dispatch the values; the batch's end goes on with the canvas."""
+        work = (StarMap if asked.pop("star", False) else Map)(task, _checked(values, task))
+        if step.request.called_directly or step.request.is_eager:
+            return _results(_dispatch(runtime, work, asked), timeout=None)
+        _begin(runtime, step, work, asked)
+        raise Ignore("its batch goes on with the canvas")
+
+    @runtime.app.task(name=COLLECT_TASK, typing=False, **options)
+    def collect(step: Any, batch: str) -> list[Any]:
+        """The results of the batch, in item order."""
+        if _is_over(step):
+            raise Ignore("it has gone on already")
+        try:
+            return _results(Batch(runtime, batch), timeout=0)
+        except BatchTimeout:
+            raise Ignore("failed items run again: the end of that round goes on") from None
+        except StoreUnavailable as error:
+            _again(step, error)
+
+
+def _begin(runtime: Runtime, step: Any, work: Map, asked: dict[str, Any]) -> None:
+    """Dispatch the step's batch; a message that comes twice finds it, and goes on where the first one stopped."""
+    if _is_over(step):
+        return
+    message = step.request.id
+    batch = _name_of(message)
+    try:
+        asked = {**_inherited(runtime, step.request), **asked}
+        made = _dispatch(runtime, work, asked, batch, on_complete=_going_on(step, batch), metadata={"step": message})
+        foreign = made.metadata.get("step") != message
+    except (StoreUnavailable, BatchExists) as error:
+        _again(step, error)
+    except PoimenError as error:
+        # Once the batch was opened its end goes on with the canvas, and only that: a step has one outcome.
+        if error.batch_id is None or not Batch(runtime, batch).status().is_over:
+            raise
+        return
+    if foreign:
+        raise BatchExists(f"each: batch {batch!r} is not this step's; give the step another task_id")
+
+
+def _dispatch(
+    runtime: Runtime,
+    work: Map,
+    asked: dict[str, Any],
+    batch: str | None = None,
+    *,
+    on_complete: Any = None,
+    metadata: dict[str, Any] | None = None,
+) -> Batch:
+    return dispatch(
+        runtime,
+        work,
+        workflow=asked.get("workflow"),
+        stage=asked.get("stage", "default"),
+        batch_id=batch,
+        concurrency=asked.get("concurrency", 0),
+        queue=asked.get("queue"),
+        priority=asked.get("priority", "normal"),
+        on_success=None,
+        on_failure=None,
+        on_complete=on_complete,
+        actor=asked.get("actor"),
+        metadata=metadata,
+        on_existing="continue",
+    )
+
+
+def _results(batch: Batch, timeout: float | None) -> list[Any]:
+    """The results in item order.
+
+    Raises:
+        BatchFailed: not every item succeeded.
+        BatchTimeout: the batch is not over in time.
+        PayloadTooLarge: they are too long for one message.
+    """
+    try:
+        report = batch.wait(timeout, raise_on_error=True)
+    except BatchFailed as failed:
+        if failed.errors:
+            raise
+        other = next(outcome for outcome in batch.outcomes() if not outcome.ok)
+        raise BatchFailed(f"{failed}; {other.item_id}: {other.error}", batch_id=batch.id) from None
+    if report.size > _MOST_BYTES:
+        raise PayloadTooLarge(
+            f"each: the results of batch {batch.id!r} take {report.size:,} bytes, a message at most {_MOST_BYTES:,}; "
+            f"return references, or let a later step read poimen.batch({batch.id!r})"
+        )
+    return list(report.results.values())
+
+
+# --- its place in the canvas -------------------------------------------------------------------------------------
+
+
+def _going_on(step: Any, batch: str) -> Any:
+    """The callback that publishes what takes this step's place."""
+    request = step.request
+    route = _route(step.app, request.delivery_info or {})
+    taking_over = step.app.tasks[COLLECT_TASK].si(batch).set(**route, **_carried(request))
+    # Published where the step itself came from: a worker serves that queue.
+    return step.app.tasks[CALLBACK_TASK].si(pack_canvas(step.replace(taking_over))).set(**route)
+
+
+def _route(app: Any, info: dict[str, Any]) -> dict[str, Any]:
+    """The queue that a message came from, and its priority."""
+    exchange, key = info.get("exchange"), info.get("routing_key")
+    queue = key
+    if exchange:
+        queues = app.amqp.queues.values()
+        queue = next((one.name for one in queues if one.exchange.name == exchange and one.routing_key == key), None)
+    route = {"queue": queue, "priority": info.get("priority")}
+    return {name: value for name, value in route.items() if value is not None}
+
+
+def _carried(request: Any) -> dict[str, Any]:
+    """What `replace` leaves behind of a request: parent, headers, stamps, and whether the result is wanted."""
+    stamped = list(request.stamped_headers or ())
+    carried = {name: (request.stamps or {}).get(name) for name in stamped}
+    carried |= {"stamped_headers": stamped or None, "parent_id": request.parent_id, "headers": request.headers}
+    return {name: value for name, value in carried.items() if value} | {"ignore_result": request.ignore_result}
+
+
+def _inherited(runtime: Runtime, request: Any) -> dict[str, Any]:
+    """Workflow and actor: those of the batch that a canvas was started from, else a workflow of this canvas's own."""
+    if context.current_item() is not None:
+        return {}
+    root = str(request.root_id or request.id)
+    for batch in _batches_of(root):
+        workflow, actor = runtime.store().reads.field(batch, "workflow", "actor")
+        if workflow:
+            return {"workflow": workflow.decode(), "actor": (actor or b"unknown").decode()}
+    return {"workflow": _name_of(root)}
+
+
+def _batches_of(message: str) -> Iterator[str]:
+    """The batch whose item or callback may have had this message id."""
+    before, found, _ = message.partition("@")
+    if not found:
+        before, found, _ = message.rpartition(".")
+    if found:
+        yield before
+
+
+def _name_of(message: str) -> str:
+    """A message id as the id of a batch or workflow; itself where it may be one."""
+    try:
+        return check_name(message, "message id")
+    except InvalidId:
+        return f"each-{hashlib.sha256(message.encode()).hexdigest()[:32]}"
+
+
+def _is_over(step: Any) -> bool:
+    """True when the step has its outcome: this message is a copy. Without a result backend nobody knows."""
+    try:
+        return step.backend.get_state(step.request.id) in states.READY_STATES
+    except NotImplementedError:
+        return False
+
+
+def _again(step: Any, error: Exception) -> NoReturn:
+    """Try the same message again; what was done is found then."""
+    delay = min(_LONGEST_DELAY, 2.0**step.request.retries)
+    try:
+        raise step.retry(exc=error, countdown=delay, max_retries=_MOST_RETRIES)
+    except Reject:
+        # The broker is away too. Celery would drop the message; the queue has it still.
+        raise Reject(error, requeue=True) from error
