@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from celery import Task, states
 from celery.exceptions import Ignore, Reject
 
-from poimen_tasks import context
 from poimen_tasks.dispatch.batch import Batch
 from poimen_tasks.dispatch.canvas import Map, StarMap, is_series
 from poimen_tasks.dispatch.dispatcher import dispatch
@@ -26,6 +26,7 @@ from poimen_tasks.dispatch.signatures import COLLECT_TASK, EACH_TASK
 from poimen_tasks.errors import (
     BatchExists,
     BatchFailed,
+    BatchNotFound,
     BatchTimeout,
     InvalidArgument,
     InvalidId,
@@ -114,6 +115,22 @@ class _Step(Task):  # type: ignore[type-arg]  # the stubs' parameters do not exi
         return sig
 
 
+class _Collect(Task):  # type: ignore[type-arg]
+    """A task that leaves a mark when it has gone on: a copy of its message is told by it.
+
+    Its own state would not do: Celery keeps a message id when a canvas is applied again.
+    """
+
+    abstract = True
+
+    def after_return(self, status: str, *_: Any) -> None:
+        """The outcome is stored, and what follows is published."""
+        if status in states.READY_STATES:
+            # A backend that only answers the caller of a task keeps no mark; then nobody knows of copies.
+            with suppress(NotImplementedError, RuntimeError):
+                self.backend.store_result(_mark(self.request.args[0]), None, states.SUCCESS)
+
+
 def register_each(runtime: Runtime) -> None:
     """Register the step and the task that takes its place when its batch is over."""
     # Both may run again without harm, so that they do whatever the app says of late acknowledgement.
@@ -128,10 +145,10 @@ def register_each(runtime: Runtime) -> None:
         _begin(runtime, step, work, asked)
         raise Ignore("its batch goes on with the canvas")
 
-    @runtime.app.task(name=COLLECT_TASK, typing=False, **options)
+    @runtime.app.task(name=COLLECT_TASK, base=_Collect, typing=False, **options)
     def collect(step: Any, batch: str) -> list[Any]:
         """The results of the batch, in item order."""
-        if _is_over(step):
+        if _has_gone_on(step, batch):
             raise Ignore("it has gone on already")
         try:
             return _results(Batch(runtime, batch), timeout=0)
@@ -143,23 +160,31 @@ def register_each(runtime: Runtime) -> None:
 
 def _begin(runtime: Runtime, step: Any, work: Map, asked: dict[str, Any]) -> None:
     """Dispatch the step's batch; a message that comes twice finds it, and goes on where the first one stopped."""
-    if _is_over(step):
-        return
-    message = step.request.id
-    batch = _name_of(message)
     try:
-        asked = {**_inherited(runtime, step.request), **asked}
-        made = _dispatch(runtime, work, asked, batch, on_complete=_going_on(step, batch), metadata={"step": message})
-        foreign = made.metadata.get("step") != message
+        run = {"step": step.request.id, "root": step.request.root_id or step.request.id}
+        batch = _batch_of(runtime, run)
+        if not _has_gone_on(step, batch):
+            asked = {**_inherited(runtime, run["root"]), **asked}
+            _dispatch(runtime, work, asked, batch, on_complete=_going_on(step, batch), metadata=run)
     except (StoreUnavailable, BatchExists) as error:
         _again(step, error)
     except PoimenError as error:
         # Once the batch was opened its end goes on with the canvas, and only that: a step has one outcome.
-        if error.batch_id is None or not Batch(runtime, batch).status().is_over:
+        if error.batch_id is None or not Batch(runtime, error.batch_id).status().is_over:
             raise
-        return
-    if foreign:
-        raise BatchExists(f"each: batch {batch!r} is not this step's; give the step another task_id")
+
+
+def _batch_of(runtime: Runtime, run: dict[str, str]) -> str:
+    """The batch's id: the step's message id, unless that is taken by something else.
+
+    Celery keeps the message id of a canvas's last task when the canvas is applied again; the root id is another then.
+    """
+    name = _name_of(run["step"])
+    try:
+        own = Batch(runtime, name).metadata == run
+    except BatchNotFound:
+        own = True
+    return name if own else f"{name[:64]}-{_digest(run['root'])}"
 
 
 def _dispatch(
@@ -243,11 +268,8 @@ def _carried(request: Any) -> dict[str, Any]:
     return {name: value for name, value in carried.items() if value} | {"ignore_result": request.ignore_result}
 
 
-def _inherited(runtime: Runtime, request: Any) -> dict[str, Any]:
+def _inherited(runtime: Runtime, root: str) -> dict[str, Any]:
     """Workflow and actor: those of the batch that a canvas was started from, else a workflow of this canvas's own."""
-    if context.current_item() is not None:
-        return {}
-    root = str(request.root_id or request.id)
     for batch in _batches_of(root):
         workflow, actor = runtime.store().reads.field(batch, "workflow", "actor")
         if workflow:
@@ -269,13 +291,22 @@ def _name_of(message: str) -> str:
     try:
         return check_name(message, "message id")
     except InvalidId:
-        return f"each-{hashlib.sha256(message.encode()).hexdigest()[:32]}"
+        return f"each-{_digest(message)}"
 
 
-def _is_over(step: Any) -> bool:
-    """True when the step has its outcome: this message is a copy. Without a result backend nobody knows."""
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _mark(batch: str) -> str:
+    """The id under which the result backend keeps that the canvas has gone on behind a batch."""
+    return f"{batch}@collected"
+
+
+def _has_gone_on(step: Any, batch: str) -> bool:
+    """True when this message is a late copy. Without a result backend nobody knows."""
     try:
-        return step.backend.get_state(step.request.id) in states.READY_STATES
+        return bool(step.backend.get_state(_mark(batch)) == states.SUCCESS)
     except NotImplementedError:
         return False
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from celery import chord, group
+from celery import chain, chord, group, signals
 from celery.exceptions import Ignore
 
 from poimen_tasks import Poimen, RetryPolicy
 
 poimen = Poimen("steps")
 app = poimen.celery
+app.conf.result_backend = os.environ.get("STEPS_RESULTS", app.conf.result_backend)
 task = partial(poimen.task, shared=False)
 
 
@@ -193,7 +195,18 @@ def waits_for(value: Any, path: str) -> Any:
 @task
 def starts_each(number: int) -> str:
     """Start a canvas with a batch in it from inside an item; its result's id."""
-    from celery import chain
-
     started = chain(upto.s(number), poimen.each(double), total.s()).apply_async()
     return str(started.id)
+
+
+def die_once_after(sender: Any = None, **_: Any) -> None:
+    """Kill this process when one of the named tasks has run, before anything is told of it; once for each."""
+    directory = os.environ.get("STEPS_DIE")
+    if directory and sender.name in os.environ.get("STEPS_DIE_AFTER", "").split():
+        mark = Path(directory) / sender.name
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+signals.task_postrun.connect(die_once_after)
