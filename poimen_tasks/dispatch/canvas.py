@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery.canvas import Signature
 
+from poimen_tasks.dispatch.calls import check_call
 from poimen_tasks.dispatch.registry import task_of
 from poimen_tasks.dispatch.signatures import (
     CANVAS,
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from celery import Celery
 
 __all__ = ["Map", "Plan", "StarMap", "is_series", "members", "plan"]
+
+_PARTS = frozenset({"tasks", "task", "it", "header", "body", "kwargs"})
+"""What Celery keeps of a canvas among its keyword arguments."""
 
 _TAKEN = "a batch takes a group, a chord, map, starmap or an iterable of signatures"
 
@@ -110,12 +114,16 @@ def plan(
     """
     success, failure = [on_success], [on_failure]
     if canvas_name(work) == "celery.chord":
+        _refuse_arguments(work)
         work, body = work["kwargs"]["header"], body_of(app, work)
         success.append(body)
         failure += as_list(body.get("options", {}).get("link_error"))
     calls, options = _calls(app, work)
     wanted = {"on_success": success, "on_failure": failure, "on_complete": [on_complete]}
     made = {name: callback_of(app, name, given) for name, given in wanted.items()}
+    for name, given in wanted.items():
+        for later in given:
+            _check_fits(app, later, name)
     return Plan(
         calls=calls,
         options=options,
@@ -126,17 +134,23 @@ def plan(
     )
 
 
+def _check_fits(app: Celery, later: Any, name: str) -> None:
+    """Refuse a callback whose task does not take what it will be called with, as an errback of three arguments."""
+    if later is None or canvas_name(later) in _NO_CALLS:
+        return
+    given = () if later.get("immutable") else (None,)
+    called = "its own arguments" if not given else "the results" if name == "on_success" else "the batch's id"
+    args, kwargs = later.get("args") or (), later.get("kwargs") or {}
+    check_call(app.tasks[later["task"]], (*given, *args), kwargs, f"{name}, called with {called}")
+
+
 # --- the kinds of work -------------------------------------------------------------------------------------------
 
 
 def _calls(app: Celery, work: Any) -> tuple[Map | Iterable[Any], dict[str, Any]]:
     """The calls of a piece of work, and the options that surround them."""
     if isinstance(work, Map):
-        task_of(app, work.task)
-        if not is_series(work.iterable):
-            raise UnsupportedWork(
-                f"map: {type(work.iterable).__name__} {work.iterable!r:.60} has no values to call with"
-            )
+        _check_map(app, work)
         return work, {}
     name = canvas_name(work)
     if name == "celery.group":
@@ -156,6 +170,14 @@ def _calls(app: Celery, work: Any) -> tuple[Map | Iterable[Any], dict[str, Any]]
     return work, {}
 
 
+def _check_map(app: Celery, work: Map) -> None:
+    if isinstance(work.task, dict) and (work.task.get("args") or work.task.get("kwargs")):
+        raise UnsupportedWork(f"map: arguments bound to {work.task['task']} would be lost; pass them in every row")
+    task_of(app, work.task)
+    if not is_series(work.iterable):
+        raise UnsupportedWork(f"map: {type(work.iterable).__name__} {work.iterable!r:.60} has no values to call with")
+
+
 def is_series(value: Any) -> bool:
     """True for what can be iterated, but for texts; a task looks iterable until it is tried."""
     try:
@@ -166,6 +188,7 @@ def is_series(value: Any) -> bool:
 
 
 def _surrounding(canvas: Mapping[str, Any]) -> dict[str, Any]:
+    _refuse_arguments(canvas)
     options = canvas.get("options") or {}
     for name in ("link", "link_error"):
         if options.get(name):
@@ -173,6 +196,11 @@ def _surrounding(canvas: Mapping[str, Any]) -> dict[str, Any]:
                 f"work: {name} on {canvas['task']} is not supported; link single calls, or use on_success"
             )
     return {name: value for name, value in options.items() if name not in INTERNAL_OPTIONS and value is not None}
+
+
+def _refuse_arguments(canvas: Mapping[str, Any]) -> None:
+    if canvas.get("args") or canvas["kwargs"].keys() - _PARTS:
+        raise UnsupportedWork(f"work: arguments given to {canvas['task']} are not supported; give them to its members")
 
 
 def _map(app: Celery, work: Mapping[str, Any]) -> Map:

@@ -7,8 +7,6 @@ it. The end of the batch publishes that signature, so while the batch runs no me
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,7 +16,7 @@ from celery.exceptions import Ignore, Reject
 from poimen_tasks.dispatch.batch import Batch
 from poimen_tasks.dispatch.canvas import Map, StarMap, is_series
 from poimen_tasks.dispatch.dispatcher import dispatch
-from poimen_tasks.dispatch.hidden import CALLBACK_TASK, pack_canvas
+from poimen_tasks.dispatch.handover import digest, hand_over, inherited, name_of
 from poimen_tasks.dispatch.options import concurrency_limit
 from poimen_tasks.dispatch.registry import task_of
 from poimen_tasks.dispatch.routing import PRIORITIES
@@ -29,7 +27,6 @@ from poimen_tasks.errors import (
     BatchNotFound,
     BatchTimeout,
     InvalidArgument,
-    InvalidId,
     PayloadTooLarge,
     PoimenError,
     StoreUnavailable,
@@ -128,7 +125,7 @@ class _Collect(Task):  # type: ignore[type-arg]
         if status in states.READY_STATES:
             # A backend that only answers the caller of a task keeps no mark; then nobody knows of copies.
             with suppress(NotImplementedError, RuntimeError):
-                self.backend.store_result(_mark(self.request.args[0]), None, states.SUCCESS)
+                self.backend.store_result(_mark((self.request.args or ())[0]), None, states.SUCCESS)
 
 
 def register_each(runtime: Runtime) -> None:
@@ -164,8 +161,8 @@ def _begin(runtime: Runtime, step: Any, work: Map, asked: dict[str, Any]) -> Non
         run = {"step": step.request.id, "root": step.request.root_id or step.request.id}
         batch = _batch_of(runtime, run)
         if not _has_gone_on(step, batch):
-            asked = {**_inherited(runtime, run["root"]), **asked}
-            _dispatch(runtime, work, asked, batch, on_complete=_going_on(step, batch), metadata=run)
+            asked = {**inherited(runtime, run["root"]), **asked}
+            _dispatch(runtime, work, asked, batch, on_complete=hand_over(step, batch), metadata=run)
     except (StoreUnavailable, BatchExists) as error:
         _again(step, error)
     except PoimenError as error:
@@ -179,12 +176,12 @@ def _batch_of(runtime: Runtime, run: dict[str, str]) -> str:
 
     Celery keeps the message id of a canvas's last task when the canvas is applied again; the root id is another then.
     """
-    name = _name_of(run["step"])
+    name = name_of(run["step"])
     try:
         own = Batch(runtime, name).metadata == run
     except BatchNotFound:
         own = True
-    return name if own else f"{name[:64]}-{_digest(run['root'])}"
+    return name if own else f"{name[:64]}-{digest(run['root'])}"
 
 
 def _dispatch(
@@ -237,65 +234,7 @@ def _results(batch: Batch, timeout: float | None) -> list[Any]:
     return list(report.results.values())
 
 
-# --- its place in the canvas -------------------------------------------------------------------------------------
-
-
-def _going_on(step: Any, batch: str) -> Any:
-    """The callback that publishes what takes this step's place."""
-    request = step.request
-    route = _route(step.app, request.delivery_info or {})
-    taking_over = step.app.tasks[COLLECT_TASK].si(batch).set(**route, **_carried(request))
-    # Published where the step itself came from: a worker serves that queue.
-    return step.app.tasks[CALLBACK_TASK].si(pack_canvas(step.replace(taking_over))).set(**route)
-
-
-def _route(app: Any, info: dict[str, Any]) -> dict[str, Any]:
-    """The queue that a message came from, and its priority."""
-    exchange, key = info.get("exchange"), info.get("routing_key")
-    queue = key
-    if exchange:
-        queues = app.amqp.queues.values()
-        queue = next((one.name for one in queues if one.exchange.name == exchange and one.routing_key == key), None)
-    route = {"queue": queue, "priority": info.get("priority")}
-    return {name: value for name, value in route.items() if value is not None}
-
-
-def _carried(request: Any) -> dict[str, Any]:
-    """What `replace` leaves behind of a request: parent, headers, stamps, and whether the result is wanted."""
-    stamped = list(request.stamped_headers or ())
-    carried = {name: (request.stamps or {}).get(name) for name in stamped}
-    carried |= {"stamped_headers": stamped or None, "parent_id": request.parent_id, "headers": request.headers}
-    return {name: value for name, value in carried.items() if value} | {"ignore_result": request.ignore_result}
-
-
-def _inherited(runtime: Runtime, root: str) -> dict[str, Any]:
-    """Workflow and actor: those of the batch that a canvas was started from, else a workflow of this canvas's own."""
-    for batch in _batches_of(root):
-        workflow, actor = runtime.store().reads.field(batch, "workflow", "actor")
-        if workflow:
-            return {"workflow": workflow.decode(), "actor": (actor or b"unknown").decode()}
-    return {"workflow": _name_of(root)}
-
-
-def _batches_of(message: str) -> Iterator[str]:
-    """The batch whose item or callback may have had this message id."""
-    before, found, _ = message.partition("@")
-    if not found:
-        before, found, _ = message.rpartition(".")
-    if found:
-        yield before
-
-
-def _name_of(message: str) -> str:
-    """A message id as the id of a batch or workflow; itself where it may be one."""
-    try:
-        return check_name(message, "message id")
-    except InvalidId:
-        return f"each-{_digest(message)}"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+# --- copies of a message ------------------------------------------------------------------------------------------
 
 
 def _mark(batch: str) -> str:

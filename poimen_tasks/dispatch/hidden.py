@@ -1,7 +1,7 @@
 """Callbacks as they are stored with a batch: each a hidden batch of one item, opened by the script that ends it.
 
-A plain task signature is that item itself. Any other canvas, and a step that is a batch, is published as it is by an
-item of `poimen.callback`.
+A plain task signature is that item itself. Any other canvas, a step that is a batch, and a signature with an option
+that a hidden item does not have, as `countdown`, is published as it is by an item of `poimen.callback`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kombu.utils import json
 
 from poimen_tasks import codec
 from poimen_tasks.dispatch.routing import ROUTE_OPTIONS, Router
-from poimen_tasks.dispatch.signatures import CANVAS, EACH_TASK, plain_signature
+from poimen_tasks.dispatch.signatures import CANVAS, EACH_TASK, INTERNAL_OPTIONS, plain_signature
 from poimen_tasks.errors import SerializationError
 from poimen_tasks.store.scripts import pack_parts
 from poimen_tasks.store.wire import KIND_FULL, encode_chunk
@@ -33,6 +33,7 @@ CALLBACK_TASK = "poimen.callback"
 KINDS = {"on_success": "success", "on_failure": "failure", "on_complete": "complete"}
 
 _PUBLISHED = frozenset({*CANVAS, EACH_TASK})
+_OPTIONS = INTERNAL_OPTIONS.union(ROUTE_OPTIONS, ("ignore_result",))
 
 
 def hidden_id(batch: str, kind: str, round_: int) -> str:
@@ -91,7 +92,8 @@ def encode_callback(app: Celery, signature: Mapping[str, Any], now: float) -> by
     options = dict(signature.get("options") or {})
     extras: dict[str, Any] = {}
     kwargs: dict[str, Any] = {}
-    if signature["task"] in _PUBLISHED:
+    asked = {name for name, value in options.items() if value is not None}
+    if signature["task"] in _PUBLISHED or asked - _OPTIONS:
         task, args = app.tasks[CALLBACK_TASK], [dict(signature)]
         number = router.number(task, {}, args, kwargs)
     else:

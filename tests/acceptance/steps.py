@@ -157,6 +157,12 @@ def becomes_group(self: Any, x: int) -> Any:
 
 
 @app.task(shared=False, bind=True)
+def becomes_same(self: Any, value: Any) -> Any:
+    """Give its place to a task that passes the value on."""
+    return self.replace(same.s(value))
+
+
+@app.task(shared=False, bind=True)
 def becomes_each(self: Any, count: int) -> Any:
     """Give its place to a batch."""
     return self.replace(poimen.each(double, range(count)))
