@@ -11,7 +11,17 @@ from celery import Celery
 
 from poimen_tasks import context
 from poimen_tasks.defaults import new_app
-from poimen_tasks.dispatch import Batch, Map, Runtime, StarMap, Workflow, dispatch
+from poimen_tasks.dispatch import (
+    NOT_GIVEN,
+    Batch,
+    Map,
+    Runtime,
+    StarMap,
+    Workflow,
+    dispatch,
+    each_signature,
+    register_each,
+)
 from poimen_tasks.dispatch.hidden import register_callback_task
 from poimen_tasks.errors import Cancelled, InvalidArgument, SettingsError
 from poimen_tasks.health import Finding, Repairs, examine
@@ -42,7 +52,7 @@ class Poimen:
 
     Args:
         app: a name, for a new Celery app with Poimen's defaults; or an existing app, of which nothing is changed but
-            that two tasks, `poimen.lane` and `poimen.callback`, are added.
+            that its own tasks (`poimen.lane`, `poimen.callback`, `poimen.each`, `poimen.each.collect`) are added.
         settings: checked settings; else they come from keywords, `POIMEN_*` variables and the app's `poimen_*` keys.
         **overrides: single settings, e.g. `namespace="shop"`.
 
@@ -67,6 +77,7 @@ class Poimen:
         self._room = WorkerRoom(self.celery, self._make_store)
         register_callback_task(self.celery)
         self._runtime = Runtime(self.celery, self._load_settings, self._store, self._room.publish)
+        register_each(self._runtime)
 
     @property
     def settings(self) -> Settings:
@@ -143,6 +154,55 @@ class Poimen:
     def starmap(task: Any, iterable: Iterable[Any], ids: Iterable[str] | None = None) -> StarMap[Any]:
         """Work that calls `task(*row)`, or `task(**row)` when the row is a dict; lazy."""
         return StarMap(task, iterable, ids=ids)
+
+    def each(
+        self,
+        task: Any,
+        values: Iterable[Any] = NOT_GIVEN,
+        *,
+        star: bool = False,
+        concurrency: int | None = _DEFAULT,
+        queue: str | None = None,
+        priority: str = "normal",
+        workflow: str | None = None,
+        stage: str = "default",
+        actor: str | None = None,
+    ) -> Signature[Any]:
+        """A batch as a step of a Celery canvas: `chain(plan.s(repo), poimen.each(implement), judge.s())`.
+
+        The step calls `task` with each value of the list that the step before returned, and gives the list of results,
+        in the same order, to the step behind it. While the batch runs no worker slot is held. If not every item
+        succeeds the step fails with `BatchFailed`. Its message id, if it may be one, is the batch's id.
+
+        Args:
+            task: a task of this app, or its name.
+            values: the values, when no step before gives them; they travel in the message.
+            star: call `task(*row)`, or `task(**row)` when the row is a dict.
+            concurrency: how many items run at a time, as in `dispatch`.
+            queue: the queue for items whose task is not routed; `.set(queue=...)` says where the step itself goes.
+            priority: `high`, `normal` or `low`, for the items.
+            workflow: default: that of the batch which started the canvas, else the canvas's root id.
+            stage: the batch's name in the workflow.
+            actor: who dispatches, for the audit log; inherited as the workflow is.
+
+        Raises:
+            UnknownTask: the task is not one of this app.
+            UnsupportedWork: the values cannot be iterated, or the task has arguments bound to it.
+            InvalidArgument: an option is out of its range.
+            InvalidId: a name breaks its rule.
+        """
+        return each_signature(
+            self._runtime,
+            task,
+            values,
+            star=star,
+            concurrency=concurrency,
+            queue=queue,
+            priority=priority,
+            workflow=workflow,
+            stage=stage,
+            actor=actor,
+        )
 
     @overload
     def dispatch(self, work: Map[R], **options: Unpack[DispatchOptions]) -> Batch[R]: ...

@@ -89,6 +89,11 @@ class BatchReport(Generic[R_co]):
         return self.completed if self._total is None else self._total
 
     @property
+    def size(self) -> int:
+        """Bytes of all outcomes as they are stored."""
+        return self._ledger.size
+
+    @property
     def ok(self) -> bool:
         """True when every item succeeded."""
         return self.succeeded == self.total
