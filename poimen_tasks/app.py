@@ -20,6 +20,7 @@ from poimen_tasks.policy import CachePolicy, RetryPolicy, policy
 from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
 from poimen_tasks.store import Store
 from poimen_tasks.worker import WorkerRoom
+from poimen_tasks.worker.retrying import install_retry
 
 if TYPE_CHECKING:
     from celery import Task
@@ -43,7 +44,8 @@ class Poimen:
         **overrides: single settings, e.g. `namespace="shop"`.
 
     Raises:
-        SettingsError: a setting is missing, malformed or unknown. No connection is opened.
+        SettingsError: a setting is missing, malformed or unknown, or the app has a Poimen already. No connection is
+            opened.
     """
 
     def __init__(self, app: str | Celery, *, settings: Settings | None = None, **overrides: Any) -> None:
@@ -110,7 +112,14 @@ class Poimen:
         **options: Any,
     ) -> Any:
         """`app.task(...)` plus `policy(...)`: declares a task. Options are Celery's."""
-        declare = policy(cache=cache, retry=retry, prefetch=prefetch)
+        say = policy(cache=cache, retry=retry, prefetch=prefetch)
+
+        def declare(task: Any) -> Any:
+            said = say(task)
+            if self.celery.finalized:  # a task made before is dressed when the app is finalised
+                install_retry(said)
+            return said
+
         if args and callable(args[0]):
             return declare(self.celery.task(args[0], **options))
         # On the task, not on its function: the same function may be another task elsewhere.

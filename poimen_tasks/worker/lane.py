@@ -15,6 +15,7 @@ from typing import Any
 from poimen_tasks import context
 from poimen_tasks.dispatch.gather import gather_results
 from poimen_tasks.dispatch.publish import LANE_LIFE
+from poimen_tasks.dispatch.tracing import unpack_trace
 from poimen_tasks.errors import PoimenError, StoreRefused, StoreUnavailable
 from poimen_tasks.store.scripts import new_owner, tickets_of, unpack_parts
 from poimen_tasks.store.values import Part, Ticket
@@ -121,6 +122,7 @@ class Lane:
         self.parts = unpack_parts(info[b"parts"])
         self.parent = info[b"parent"].decode() if info.get(b"parent") else None
         self.kind = info[b"kind"].decode() if info.get(b"kind") else None
+        self._trace = unpack_trace(info.get(b"trace"))
         if any(part.time_limit or part.soft_time_limit for part in self.parts):
             self._timer = ItemTimer() if can_enforce() else None
             self._limited = True
@@ -171,6 +173,7 @@ class Lane:
                 capture=self._capture,
                 timer=self._timer,
                 tracers=self.host.tracers,
+                trace=self._trace,
             )
         return activity
 
