@@ -116,7 +116,8 @@ class Poimen:
 
         def declare(task: Any) -> Any:
             said = say(task)
-            if self.celery.finalized:  # a task made before is dressed when the app is finalised
+            # A task made before is dressed when the app is finalised.
+            if self.celery.finalized:  # type: ignore[attr-defined]  # missing in the stubs
                 install_retry(said)
             return said
 

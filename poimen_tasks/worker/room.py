@@ -112,7 +112,7 @@ class WorkerRoom:
         self._lane_task = self._register_lane()
         self._serves = False
         app.on_after_finalize.connect(self._finalized, weak=False)
-        if app.finalized:
+        if app.finalized:  # type: ignore[attr-defined]  # missing in the stubs
             self._finalized()
         for signal_, receiver in (
             (signals.worker_init, self._worker_init),
