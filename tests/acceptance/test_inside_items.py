@@ -143,9 +143,7 @@ def test_no_failure_touches_another_item(failed: dict[str, Outcome], inside: Mod
         ("memory", "MemoryError", "none left", "in body"),
     ],
 )
-def test_an_exception_of_any_class(
-    failed: dict[str, Outcome], how: str, kind: str, text: str, trace: str
-) -> None:
+def test_an_exception_of_any_class(failed: dict[str, Outcome], how: str, kind: str, text: str, trace: str) -> None:
     """The outcome has the name and text of what was raised, though its class can be neither pickled nor made again."""
     error = failed[how].error
     assert error.type == kind

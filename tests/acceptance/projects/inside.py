@@ -210,9 +210,9 @@ def _chained() -> None:
         raise ValueError("effect") from error
 
 
-def _throw(error: BaseException) -> Callable[[], None]:
+def _throw(make: Callable[[], BaseException]) -> Callable[[], None]:
     def body() -> None:
-        raise error
+        raise make()
 
     return body
 
@@ -222,22 +222,22 @@ def _numbers() -> Iterator[int]:
 
 
 FAILURES: dict[str, Callable[[], Any]] = {
-    "two arguments": lambda: _throw(NeedsTwo("a", "b"))(),
-    "unpicklable": lambda: _throw(Holds("held"))(),
-    "mute": lambda: _throw(Mute())(),
-    "nested": lambda: _throw(Nested("a", "b"))(),
+    "two arguments": _throw(lambda: NeedsTwo("a", "b")),
+    "unpicklable": _throw(lambda: Holds("held")),
+    "mute": _throw(Mute),
+    "nested": _throw(lambda: Nested("a", "b")),
     "local": _local,
     "recursion": _deep,
     "group": _group,
     "chained": _chained,
-    "surrogate": lambda: _throw(ValueError("bad \ud800 text"))(),
+    "surrogate": _throw(lambda: ValueError("bad \ud800 text")),
     "generator": _numbers,
     "function": lambda: _deep,
     "object": lambda: {"rows": [object()]},
     "set": lambda: {1, 2},
     "int key": lambda: {"a": {1: 2}},
     "exception as a result": lambda: ValueError("returned"),
-    "memory": lambda: _throw(MemoryError("none left"))(),
+    "memory": _throw(lambda: MemoryError("none left")),
 }
 
 
@@ -336,7 +336,7 @@ for _name in ("task_prerun", "task_postrun", "task_success", "task_failure", "ta
     _watch(_name, getattr(signals, _name))
 
 
-# ------------------------------------------------------------------------------------------- other code than the producer
+# ------------------------------------------------------------------------------------------- code of other versions
 class Model(BaseModel):
     """A model."""
 

@@ -1,7 +1,6 @@
 """The Celery app, as it was before Poimen came, and the Poimen."""
 
 from celery import Celery
-
 from poimen_tasks import Poimen
 
 app = Celery("acme")

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from acme.celery import app, poimen
 from celery import Task
+from poimen_tasks import RetryPolicy
 from pydantic import BaseModel
 
-from poimen_tasks import RetryPolicy
+from acme.celery import app, poimen
 
 
 def note(path: str, *words: Any) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from acme.celery import poimen
 from celery import chord, group
-from orders.tasks import bill, charge
-
 from poimen_tasks import Batch
+
+from acme.celery import poimen
+from orders.tasks import bill, charge
 
 
 def charge_all(orders: Iterable[int], day: str) -> Batch:

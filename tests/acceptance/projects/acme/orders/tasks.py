@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from celery import shared_task
-
 from poimen_tasks import RetryPolicy, policy
 
 
@@ -39,7 +38,7 @@ def fetch_below(path: str) -> int:
 @shared_task(bind=True, autoretry_for=(ConnectionError,), retry_backoff=True, retry_backoff_max=1, max_retries=3)
 def fetch_again(self: Any, path: str) -> int:
     """The same, as Celery does it."""
-    assert self.request.id is not None  # noqa: S101 - it is bound to the item that runs
+    assert self.request.id is not None
     return _third_time(path)
 
 
