@@ -31,6 +31,7 @@ from poimen_tasks.policy import CachePolicy, RetryPolicy, policy
 from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
 from poimen_tasks.store import Store
 from poimen_tasks.worker import WorkerRoom
+from poimen_tasks.worker.retrying import install_retry
 
 if TYPE_CHECKING:
     from celery import Signature, Task
@@ -57,7 +58,8 @@ class Poimen:
         **overrides: single settings, e.g. `namespace="shop"`.
 
     Raises:
-        SettingsError: a setting is missing, malformed or unknown. No connection is opened.
+        SettingsError: a setting is missing, malformed or unknown, or the app has a Poimen already. No connection is
+            opened.
     """
 
     def __init__(self, app: str | Celery, *, settings: Settings | None = None, **overrides: Any) -> None:
@@ -125,7 +127,15 @@ class Poimen:
         **options: Any,
     ) -> Any:
         """`app.task(...)` plus `policy(...)`: declares a task. Options are Celery's."""
-        declare = policy(cache=cache, retry=retry, prefetch=prefetch)
+        say = policy(cache=cache, retry=retry, prefetch=prefetch)
+
+        def declare(task: Any) -> Any:
+            said = say(task)
+            # A task made before is dressed when the app is finalised.
+            if self.celery.finalized:  # type: ignore[attr-defined]  # missing in the stubs
+                install_retry(said)
+            return said
+
         if args and callable(args[0]):
             return declare(self.celery.task(args[0], **options))
         # On the task, not on its function: the same function may be another task elsewhere.

@@ -17,6 +17,7 @@ import msgpack
 from poimen_tasks import context
 from poimen_tasks.dispatch.gather import gather_results
 from poimen_tasks.dispatch.publish import LANE_LIFE
+from poimen_tasks.dispatch.tracing import unpack_trace
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.store.scripts import new_owner, unpack_parts
 from poimen_tasks.store.values import Part
@@ -124,6 +125,7 @@ class Lane(LaneSteps):
         self.parts = unpack_parts(info[b"parts"])
         self.parent = info[b"parent"].decode() if info.get(b"parent") else None
         self.kind = info[b"kind"].decode() if info.get(b"kind") else None
+        self._trace = unpack_trace(info.get(b"trace"))
         if any(part.time_limit or part.soft_time_limit for part in self.parts):
             self._timer = ItemTimer() if can_enforce() else None
             self._limited = True
@@ -176,6 +178,7 @@ class Lane(LaneSteps):
                 capture=self._capture,
                 timer=self._timer,
                 tracers=self.host.tracers,
+                trace=self._trace,
             )
         return activity
 

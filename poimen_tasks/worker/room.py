@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from celery.worker.request import Request
 from kombu.exceptions import KombuError
 
 from poimen_tasks.dispatch.publish import LANE_TASK, publish_tickets
-from poimen_tasks.errors import PoimenError
+from poimen_tasks.errors import PoimenError, SettingsError
 from poimen_tasks.store import Store
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.values import Part, Ticket
@@ -84,10 +85,23 @@ def _kill(pid: int) -> bool:
     return True
 
 
+#: The apps that have one: two would answer each signal twice, and only the later one's lanes would run.
+_served: weakref.WeakSet[Celery] = weakref.WeakSet()
+
+
 class WorkerRoom:
-    """What one `Poimen` keeps in a worker process."""
+    """What one `Poimen` keeps in a worker process.
+
+    Raises:
+        SettingsError: the app has one already.
+    """
 
     def __init__(self, app: Celery, make_store: Callable[[], Store]) -> None:
+        if app in _served:
+            raise SettingsError(
+                f"app {app.main!r} has a Poimen already; make one for each app, in one module, and import it from there"
+            )
+        _served.add(app)
         self.app = app
         self._make_store = make_store
         self._store: Store | None = None
@@ -99,7 +113,10 @@ class WorkerRoom:
         self._solo = False
         self._hostname = ""
         self._lane_task = self._register_lane()
+        self._serves = False
         app.on_after_finalize.connect(self._finalized, weak=False)
+        if app.finalized:  # type: ignore[attr-defined]  # missing in the stubs
+            self._finalized()
         for signal_, receiver in (
             (signals.worker_init, self._worker_init),
             (signals.worker_process_init, self._process_init),
@@ -212,6 +229,8 @@ class WorkerRoom:
     def _worker_init(self, sender: Any = None, **_: Any) -> None:
         if not self._is_mine(sender.app):
             return
+        self._serves = True
+        self._finalized()  # tasks may have been registered since, by a class or late in a module
         self._hostname = sender.hostname
         self._shared.leaving = False  # a process may run one worker after another
         quicken_requests(self.app)
@@ -220,8 +239,12 @@ class WorkerRoom:
     def _process_init(self, **_: Any) -> None:
         # A child has connections of its own; those of the parent stay untouched. Opened here, none costs an item time.
         self._store = None
+        if not self._serves:
+            return  # another app's worker
         try:
             self.store.client.warm_up()
+        except SettingsError:
+            log.debug("no Redis is known; the worker's main process says so")
         except PoimenError as error:
             log.warning("no connection to the store yet: %s", error)
 
@@ -231,7 +254,11 @@ class WorkerRoom:
             return
         queues = [queue.name for queue in self.app.amqp.queues.consume_from.values()]
         slots = max(worker.concurrency or 1, worker.max_concurrency or 0)
-        keeper_store = self._make_store()
+        try:
+            keeper_store = self._make_store()
+        except SettingsError as error:
+            log.error("this worker serves no batches: %s", error)  # noqa: TRY400 - a setting, not a crash
+            return
         self._keeper = Keeper(
             keeper_store,
             name=f"{worker.hostname}/{os.getpid()}",

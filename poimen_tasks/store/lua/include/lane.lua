@@ -50,10 +50,11 @@ local function lane_step(may_claim)
   if request.begin then
     if record.over == 1 then return answer({s = 'end', why = 'over'}) end
     if not begin_lane(record, token) then return answer({s = 'end', why = 'stale'}) end
+    local stored = redis.call('HMGET', K.record(request.b), 'parts', 'trace')
     reply.info = {
       workflow = record.workflow, stage = record.stage, actor = record.actor, named = record.named,
-      parent = record.parent or nil, kind = record.kind or nil, parts = redis.call('HGET', K.record(request.b), 'parts'),
-      round = record.round,
+      parent = record.parent or nil, kind = record.kind or nil, parts = stored[1],
+      round = record.round, trace = stored[2] or nil,
     }
   end
   local lease = lease_member(request.b, request.s, request.g)
