@@ -18,22 +18,15 @@ from tests.bench.peers.measures import Measure, Measuring
 
 __all__ = ["missing", "peers"]
 
-# Adapter and the distribution that it needs.
-_SIDES = {
-    "on_poimen": "celery",
-    "on_celery": "celery",
-    "on_rq": "rq",
-    "on_huey": "huey",
-    "on_dramatiq": "dramatiq",
-    "on_taskiq": "taskiq-redis",
-    "on_saq": "saq",
-}
+_ADAPTERS = ("on_poimen", "on_celery", "on_rq", "on_huey", "on_dramatiq", "on_taskiq", "on_saq")
+# Without hiredis or uvloop everything would run, only slower than the page says it is measured.
+_NEEDED = ("dramatiq", "hiredis", "huey", "orjson", "rq", "saq", "taskiq", "taskiq-redis", "uvloop")
 _EACH = f"{OURS}, a signature each"
 
 
 def missing() -> list[str]:
     """The distributions of the `bench` extra that are not installed."""
-    return [name for name in dict.fromkeys(_SIDES.values()) if _version(name) is None]
+    return [name for name in _NEEDED if _version(name) is None]
 
 
 def peers(bench: Bench) -> Iterator[Row]:
@@ -57,7 +50,7 @@ def peers(bench: Bench) -> Iterator[Row]:
 def _sides(bench: Bench) -> list[Peer]:
     """Import all adapters, which find the server in the environment."""
     os.environ["BENCH_PEERS_URL"] = bench.ours.server.url
-    return [peer for name in _SIDES for peer in importlib.import_module(f"tests.bench.peers.{name}").PEERS]
+    return [peer for name in _ADAPTERS for peer in importlib.import_module(f"tests.bench.peers.{name}").PEERS]
 
 
 def _rows(taken: Measuring, about: dict[str, Any]) -> Iterator[Row]:
@@ -80,7 +73,7 @@ def _rows(taken: Measuring, about: dict[str, Any]) -> Iterator[Row]:
         other = beside or _best_other(measure, taken)
         of = taken.taken[measure]
         yield Row(
-            name=measure.name + ("" if ours == OURS else ours.removeprefix(OURS)),
+            name=measure.name + ours.removeprefix(OURS) + (f", beside {beside}" if beside else ""),
             unit=measure.unit,
             ours=middle(of[ours]),
             reference=middle(of[other]),
