@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
+PEERS  := $(VENV)/.peers
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check format coverage bench clean
@@ -16,6 +17,11 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python {v[0]}.{v[1]} is too old: poimen-tasks needs >= 3.11; set PYTHON=")'
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(PY) -m pip install --quiet --editable ".[server,flower,dev]"
+	@touch $@
+
+# Only `make bench` needs the other task queues; `make setup` stays light.
+$(PEERS): $(READY)
+	$(PY) -m pip install --quiet --editable ".[bench]"
 	@touch $@
 
 setup: $(READY) ## Create .venv and install the package with all it needs
@@ -39,7 +45,7 @@ format: $(READY) ## Format the code and apply safe fixes
 coverage: $(READY) ## Run every test with branch coverage; fails below the limit in pyproject.toml
 	$(PY) -m pytest --cov --cov-report=term-missing:skip-covered $(ARGS)
 
-bench: $(READY) ## Measure Poimen beside plain Celery in one run (ARGS= is passed on); writes build/bench.json
+bench: $(PEERS) ## Measure Poimen beside plain Celery and its peers in one run (ARGS= is passed on); writes build/bench.json
 	$(PY) -m tests.bench $(ARGS)
 
 clean: ## Remove what the targets made; keeps .poimen, which holds data

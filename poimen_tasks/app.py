@@ -3,32 +3,47 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from celery import Celery
 
 from poimen_tasks import context
 from poimen_tasks.cache import Cache
 from poimen_tasks.defaults import new_app
-from poimen_tasks.dispatch import Batch, Map, Runtime, StarMap, Workflow, dispatch
+from poimen_tasks.dispatch import (
+    NOT_GIVEN,
+    Batch,
+    Map,
+    Runtime,
+    StarMap,
+    Workflow,
+    dispatch,
+    each_signature,
+    register_each,
+)
 from poimen_tasks.dispatch.hidden import register_callback_task
 from poimen_tasks.errors import Cancelled, InvalidArgument, SettingsError
 from poimen_tasks.health import Finding, Repairs, examine
 from poimen_tasks.ids import check_name
-from poimen_tasks.model import BatchState
+from poimen_tasks.model import BatchState, Item, OnExisting, Priority
 from poimen_tasks.policy import CachePolicy, RetryPolicy, policy
 from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
 from poimen_tasks.store import Store
 from poimen_tasks.worker import WorkerRoom
+from poimen_tasks.worker.retrying import install_retry
 
 if TYPE_CHECKING:
-    from celery import Task
+    from celery import Signature, Task
+
+    from poimen_tasks.dispatch.typed import DispatchOptions, OneArgument, Rows
 
 __all__ = ["Poimen"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A")
 
 #: "Not given", where None has a meaning; 0 and below mean the default for a caller, too.
 _DEFAULT = 0
@@ -39,12 +54,13 @@ class Poimen:
 
     Args:
         app: a name, for a new Celery app with Poimen's defaults; or an existing app, of which nothing is changed but
-            that two tasks, `poimen.lane` and `poimen.callback`, are added.
+            that its own tasks (`poimen.lane`, `poimen.callback`, `poimen.each`, `poimen.each.collect`) are added.
         settings: checked settings; else they come from keywords, `POIMEN_*` variables and the app's `poimen_*` keys.
         **overrides: single settings, e.g. `namespace="shop"`.
 
     Raises:
-        SettingsError: a setting is missing, malformed or unknown. No connection is opened.
+        SettingsError: a setting is missing, malformed or unknown, or the app has a Poimen already. No connection is
+            opened.
     """
 
     def __init__(self, app: str | Celery, *, settings: Settings | None = None, **overrides: Any) -> None:
@@ -66,6 +82,7 @@ class Poimen:
         #: The result cache.
         self.cache = Cache(self._load_settings, self._store, self._room.publish)
         self._runtime = Runtime(self.celery, self._load_settings, self._store, self._room.publish)
+        register_each(self._runtime)
 
     @property
     def settings(self) -> Settings:
@@ -113,22 +130,101 @@ class Poimen:
         **options: Any,
     ) -> Any:
         """`app.task(...)` plus `policy(...)`: declares a task. Options are Celery's."""
-        declare = policy(cache=cache, retry=retry, prefetch=prefetch)
+        say = policy(cache=cache, retry=retry, prefetch=prefetch)
+
+        def declare(task: Any) -> Any:
+            said = say(task)
+            # A task made before is dressed when the app is finalised.
+            if self.celery.finalized:  # type: ignore[attr-defined]  # missing in the stubs
+                install_retry(said)
+            return said
+
         if args and callable(args[0]):
             return declare(self.celery.task(args[0], **options))
         # On the task, not on its function: the same function may be another task elsewhere.
         return lambda body: declare(self.celery.task(*args, **options)(body))
 
+    @overload
     @staticmethod
-    def map(task: Any, iterable: Iterable[Any], ids: Iterable[str] | None = None) -> Map:
+    def map(task: OneArgument[A, R], iterable: Iterable[A], ids: Iterable[str] | None = None) -> Map[R]: ...
+    @overload
+    @staticmethod
+    def map(task: str, iterable: Iterable[Any], ids: Iterable[str] | None = None) -> Map[Any]: ...
+    @staticmethod
+    def map(task: Any, iterable: Iterable[Any], ids: Iterable[str] | None = None) -> Map[Any]:
         """Work that calls `task(value)` for each value; lazy, and the fastest way to dispatch."""
         return Map(task, iterable, ids=ids)
 
+    @overload
     @staticmethod
-    def starmap(task: Any, iterable: Iterable[Any], ids: Iterable[str] | None = None) -> StarMap:
+    def starmap(
+        task: Rows[R], iterable: Iterable[Sequence[Any] | Mapping[str, Any]], ids: Iterable[str] | None = None
+    ) -> StarMap[R]: ...
+    @overload
+    @staticmethod
+    def starmap(task: str, iterable: Iterable[Any], ids: Iterable[str] | None = None) -> StarMap[Any]: ...
+    @staticmethod
+    def starmap(task: Any, iterable: Iterable[Any], ids: Iterable[str] | None = None) -> StarMap[Any]:
         """Work that calls `task(*row)`, or `task(**row)` when the row is a dict; lazy."""
         return StarMap(task, iterable, ids=ids)
 
+    def each(
+        self,
+        task: Any,
+        values: Iterable[Any] = NOT_GIVEN,
+        *,
+        star: bool = False,
+        concurrency: int | None = _DEFAULT,
+        queue: str | None = None,
+        priority: str = "normal",
+        workflow: str | None = None,
+        stage: str = "default",
+        actor: str | None = None,
+    ) -> Signature[Any]:
+        """A batch as a step of a Celery canvas: `chain(plan.s(repo), poimen.each(implement), judge.s())`.
+
+        The step calls `task` with each value of the list that the step before returned, and gives the list of results,
+        in the same order, to the step behind it. While the batch runs no worker slot is held. If not every item
+        succeeds the step fails with `BatchFailed`. Its message id, if it may be one, is the batch's id.
+
+        Args:
+            task: a task of this app, or its name.
+            values: the values, when no step before gives them; they travel in the message.
+            star: call `task(*row)`, or `task(**row)` when the row is a dict.
+            concurrency: how many items run at a time, as in `dispatch`.
+            queue: the queue for items whose task is not routed; `.set(queue=...)` says where the step itself goes.
+            priority: `high`, `normal` or `low`, for the items.
+            workflow: default: that of the batch which started the canvas, else the canvas's root id.
+            stage: the batch's name in the workflow.
+            actor: who dispatches, for the audit log; inherited as the workflow is.
+
+        Raises:
+            UnknownTask: the task is not one of this app.
+            UnsupportedWork: the values cannot be iterated, or the task has arguments bound to it.
+            InvalidArgument: an option is out of its range.
+            InvalidId: a name breaks its rule.
+        """
+        return each_signature(
+            self._runtime,
+            task,
+            values,
+            star=star,
+            concurrency=concurrency,
+            queue=queue,
+            priority=priority,
+            workflow=workflow,
+            stage=stage,
+            actor=actor,
+        )
+
+    @overload
+    def dispatch(self, work: Map[R], **options: Unpack[DispatchOptions]) -> Batch[R]: ...
+    @overload
+    def dispatch(self, work: Signature[Any], **options: Unpack[DispatchOptions]) -> Batch[Any]: ...
+    @overload
+    def dispatch(self, work: Iterable[Signature[R] | Item[R]], **options: Unpack[DispatchOptions]) -> Batch[R]: ...
+    @overload
+    def dispatch(self, work: Iterable[Any], **options: Unpack[DispatchOptions]) -> Batch[Any]: ...
     def dispatch(
         self,
         work: Any,
@@ -138,14 +234,14 @@ class Poimen:
         batch_id: str | None = None,
         concurrency: int | None = _DEFAULT,
         queue: str | None = None,
-        priority: str = "normal",
+        priority: Priority = "normal",
         on_success: Any = None,
         on_failure: Any = None,
         on_complete: Any = None,
         actor: str | None = None,
         metadata: dict[str, Any] | None = None,
-        on_existing: str = "continue",
-    ) -> Batch:
+        on_existing: OnExisting = "continue",
+    ) -> Batch[Any]:
         """Hand over work; returns as soon as it is written, while workers run it.
 
         Args:
@@ -216,14 +312,15 @@ class Poimen:
 
     @staticmethod
     def checkpoint() -> None:
-        """Called now and then by a long body: stops it when its batch was cancelled, and does nothing elsewhere.
+        """Called now and then by a long body: stops it when its batch, or it alone, was cancelled; else does nothing.
 
         Raises:
-            Cancelled: the batch was cancelled; let it pass.
+            Cancelled: the batch was cancelled, or the item revoked; let it pass.
         """
         running = context.current_item()
         if running is not None and running.is_cancelled():
-            raise Cancelled(f"batch {running.batch!r} was cancelled")
+            item = f"item at position {running.position} of " if running.revoked else ""
+            raise Cancelled(f"{item}batch {running.batch!r} was {'revoked' if running.revoked else 'cancelled'}")
 
     def doctor(self, *, repair: bool = False, actor: str = "doctor") -> list[Finding]:
         """Check a live system: the server, the invariants, the fleet, settings that conflict.
@@ -257,6 +354,31 @@ class Poimen:
         """
         conf = self.celery.conf
         return resolve_redis_url(self.settings, broker_url=conf.broker_url, result_backend=conf.result_backend)
+
+    def close(self) -> None:
+        """Close this process's connections to Redis; the next use opens new ones."""
+        store = self._stores.pop(os.getpid(), None)
+        if store is not None:
+            store.client.close()
+        self._room.close()
+
+    @contextmanager
+    def using(self, settings: Settings) -> Iterator[None]:
+        """Work with other settings for a while, as a test does; connections are closed before and after.
+
+        The Celery app's own settings, as its broker, stay as they are: see `poimen_tasks.testing.redirected`.
+
+        Args:
+            settings: instead of those that it has.
+        """
+        before = self._settings
+        self.close()
+        self._settings = settings
+        try:
+            yield
+        finally:
+            self.close()
+            self._settings = before
 
     def _make_store(self) -> Store:
         return Store(self.settings, self.redis_url)

@@ -19,8 +19,9 @@ class RunningItem:
         workflow, stage, actor: inherited by a dispatch from inside the body.
         position: the item's place in the batch.
         attempt: which run of the item this is, from 1.
-        is_cancelled: asks, at most a few times a second, whether the batch was cancelled.
+        is_cancelled: asks, at most a few times a second, whether the batch or this item was cancelled.
         origin: what runs, for derived ids: the batch, or a callback's hidden batch, which has the round in its id.
+        revoked: whether it was this item alone that was cancelled; set by `is_cancelled`.
         dispatches: how many dispatches the body made so far; makes their derived ids stable over a retry.
     """
 
@@ -32,6 +33,7 @@ class RunningItem:
     position: int = 0
     attempt: int = 1
     origin: str = ""
+    revoked: bool = False
     dispatches: int = field(default=0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from celery import Celery
+from celery.app.control import Control
 
 from poimen_tasks import codec
 from poimen_tasks.errors import SettingsError
@@ -69,10 +70,25 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
+class _JsonControl(Control):
+    """Remote control in JSON: our codec is for arguments and results, and refuses what some replies are made of.
+
+    `inspect stats` is one of them; and a reply that cannot be encoded leaves a worker deaf.
+    """
+
+    mailbox: Any
+
+    def __init__(self, app: Any = None) -> None:
+        super().__init__(app)
+        mailbox = self.mailbox
+        mailbox.serializer = "json"
+        mailbox.accept = [*(mailbox.accept or ()), "json"]
+
+
 def new_app(name: str, settings: Settings) -> Celery:
     """A Celery app with these defaults; broker and results on the settings' Redis, if there is one yet."""
     codec.register()
-    app = Celery(name)
+    app = Celery(name, control=_JsonControl)
     app.conf.update(DEFAULTS)
     try:
         url = resolve_redis_url(settings)

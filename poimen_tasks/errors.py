@@ -23,6 +23,7 @@ PoimenError
 ├── StoreUnavailable         (ConnectionError) the Redis server does not answer
 ├── StoreRefused                            the Redis server refuses writes (memory, read-only, rights)
 ├── LayoutMismatch                          the stored data has another layout number
+├── SignatureMismatch        (TypeError)    a call that the worker's function does not take
 ├── WorkerLost                              the worker died while it ran the item
 └── Cancelled                               raised inside a running task that was asked to stop
 ```
@@ -47,6 +48,7 @@ __all__ = [
     "PoimenError",
     "SerializationError",
     "SettingsError",
+    "SignatureMismatch",
     "StoreRefused",
     "StoreUnavailable",
     "UncacheableArguments",
@@ -173,6 +175,10 @@ class StoreRefused(PoimenError):
 
 class LayoutMismatch(PoimenError):
     """The stored data has another layout number; upgrade workers before producers."""
+
+
+class SignatureMismatch(PoimenError, TypeError):
+    """The call does not fit the function that the worker has; never retried."""
 
 
 class WorkerLost(PoimenError):

@@ -7,14 +7,36 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from celery.canvas import Signature
+    from typing_extensions import TypeVar as TypeVarWithDefault
 
-__all__ = ["BatchState", "BatchStatus", "ErrorInfo", "Item", "ItemStatus", "Outcome", "moment"]
+__all__ = [
+    "BatchState",
+    "BatchStatus",
+    "ErrorInfo",
+    "Item",
+    "ItemStatus",
+    "OnExisting",
+    "Outcome",
+    "Priority",
+    "R_co",
+    "moment",
+]
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    # With a default a bare `Batch` is `Batch[Any]`; `typing` has defaults from Python 3.13 on only.
+    R_co = TypeVarWithDefault("R_co", covariant=True, default=Any)
+else:
+    R_co = TypeVar("R_co", covariant=True)
+
+Priority: TypeAlias = Literal["high", "normal", "low"]
+"""Which batch's items go first."""
+OnExisting: TypeAlias = Literal["continue", "raise"]
+"""What a dispatch does with a batch id that exists."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -69,7 +91,7 @@ class ErrorInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class Item(Generic[R_co]):
     """One call of a task in a batch, with the labels it travels under.
 
     Attributes:
@@ -81,7 +103,7 @@ class Item:
         limit_key: reserved for rate limits; recorded only.
     """
 
-    signature: Signature[Any]
+    signature: Signature[R_co]
     id: str | None = field(default=None, kw_only=True)
     task_id: str | None = field(default=None, kw_only=True)
     model_id: str | None = field(default=None, kw_only=True)
@@ -89,7 +111,7 @@ class Item:
     limit_key: str | None = field(default=None, kw_only=True)
 
 
-class Outcome(tuple[Any, ...], Generic[R]):
+class Outcome(tuple[Any, ...], Generic[R_co]):
     """The one final record of an item.
 
     A tuple underneath, because a million are made in one read; the raw fields are
@@ -101,7 +123,7 @@ class Outcome(tuple[Any, ...], Generic[R]):
 
     item_id: str = property(itemgetter(0), doc="The item's id.")  # type: ignore[assignment]
     status: ItemStatus = property(itemgetter(1), doc="How it ended.")  # type: ignore[assignment]
-    result: R = property(itemgetter(2), doc="What the task returned; None unless it succeeded.")  # type: ignore[assignment]
+    result: R_co = property(itemgetter(2), doc="What the task returned; None unless it succeeded.")  # type: ignore[assignment]
     error: ErrorInfo | None = property(itemgetter(3), doc="Why it did not succeed.")  # type: ignore[assignment]
     duration: float = property(itemgetter(5), doc="Seconds in the task's body.")  # type: ignore[assignment]
     queue_wait: float = property(itemgetter(6), doc="Seconds from enqueued (or due) to started.")  # type: ignore[assignment]

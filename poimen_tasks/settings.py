@@ -66,6 +66,7 @@ class Settings(BaseSettings):
         socket_timeout: seconds to wait for a reply of Redis.
         audit_unsealed_limit: audit entries kept in Redis while no sealer has ever registered.
         ticket_overdue: seconds after which a published ticket that nobody took is looked for.
+        item_events_rate: items a second whose task events one process sends; others that failed or retried are extra.
         cache_max_entries: most entries of the result cache.
         cache_max_bytes: most bytes of the result cache.
         cache_ttl: seconds that a cached result is served; 0 is for ever.
@@ -95,6 +96,7 @@ class Settings(BaseSettings):
     socket_timeout: float = _seconds(5.0, "seconds, over 0", gt=0)
     audit_unsealed_limit: int = _count(100_000, "a whole number from 1")
     ticket_overdue: float = _seconds(2.0, "seconds, over 0", gt=0)
+    item_events_rate: float = _seconds(100.0, "a number, at least 0", ge=0)
     cache_max_entries: int = _count(100_000, "a whole number from 1")
     cache_max_bytes: int = _count(256 * _MIB, "bytes, at least 1")
     audit_cache_hits: bool = Field(default=False, description="true or false")

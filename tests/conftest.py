@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import secrets
 import signal
@@ -13,11 +12,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import psutil
 import pytest
+
+from poimen_tasks.testing import eventually
 
 if TYPE_CHECKING:
     import redis
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 DATABASES = 1_024
-T = TypeVar("T")
+
+# The fixtures that users of the package have: `poimen`, `poimen_worker`, `poimen_eager` and what they are made of.
+pytest_plugins = ["poimen_tasks.testing"]
 
 
 def pytest_configure() -> None:
@@ -36,28 +39,7 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# -------------------------------------------------------------------------------------------- polling
-def eventually(fn: Callable[[], T], timeout: float = 15.0, interval: float = 0.02) -> T:
-    """Call `fn` until it returns something true, and return that; an AssertionError inside means "not yet".
-
-    Raises:
-        AssertionError: the deadline passed; carries the last value or assertion.
-    """
-    deadline = time.monotonic() + timeout
-    while True:
-        try:
-            value = fn()
-        except AssertionError as error:
-            value, reason = None, str(error)
-        else:
-            reason = f"last value {value!r}"
-        if value:
-            return value
-        if time.monotonic() >= deadline:
-            raise AssertionError(f"not within {timeout:g} s: {reason}")
-        time.sleep(interval)
-
-
+# -------------------------------------------------------------------------------------------- processes
 def pid_exists(pid: int) -> bool:
     """True while the process runs; a zombie does not."""
     try:
@@ -263,14 +245,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]
 
 
 @pytest.fixture(scope="session")
-def _numbers() -> Iterator[int]:
-    return itertools.cycle(range(1, DATABASES))
+def poimen_server(server: EmbeddedServer) -> EmbeddedServer:
+    """One server is enough."""
+    return server
+
+
+@pytest.fixture(scope="session")
+def _numbers(poimen_databases: Iterator[int]) -> Iterator[int]:
+    return poimen_databases
 
 
 @pytest.fixture
-def redis_url(server: EmbeddedServer, _numbers: Iterator[int]) -> str:
+def redis_url(poimen_redis_url: str) -> str:
     """The server's URL with a database of its own: Celery's queues have fixed names and must not leak between tests."""
-    return f"{server.url.rpartition('/')[0]}/{next(_numbers)}"
+    return poimen_redis_url
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The `poimen` command; each command is a module.
 
-Exit codes: 0 it did what it was asked, 1 it did not, 2 it was misused.
+Exit codes: 0 it did what it was asked, 1 it did not, 2 it was misused, 124 the time it was given is over, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import poimen_tasks
-from poimen_tasks.cli import cache, cancel, doctor, status, up, watch, worker
+from poimen_tasks.cli import cache, cancel, concurrency, doctor, retry, run, status, up, watch, worker
 from poimen_tasks.cli.output import APP, Failure
 from poimen_tasks.errors import PoimenError
 
@@ -32,7 +32,18 @@ class _Commands(click.Group):
 
 @click.group(
     cls=_Commands,
-    commands=[up.up, worker.worker, status.status, watch.watch, cancel.cancel, cache.cache, doctor.doctor],
+    commands=[
+        up.up,
+        worker.worker,
+        run.run,
+        status.status,
+        watch.watch,
+        cancel.cancel,
+        retry.retry,
+        concurrency.concurrency,
+        cache.cache,
+        doctor.doctor,
+    ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option("-A", "--app", metavar="MODULE[:NAME]", help="For any command: where your Poimen, or its Celery app, is.")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
-from poimen_tasks import codec, context
-from poimen_tasks.dispatch.gather import gather
+from poimen_tasks import codec
+from poimen_tasks.dispatch import steering
 from poimen_tasks.dispatch.hidden import hidden_id
 from poimen_tasks.dispatch.ledger import Ledger
-from poimen_tasks.dispatch.options import NO_END, concurrency_limit, deadline_of
+from poimen_tasks.dispatch.options import NO_END, deadline_of
 from poimen_tasks.dispatch.outcomes import cursor_start, decode_blob, resume_at
 from poimen_tasks.dispatch.report import BatchReport
+from poimen_tasks.dispatch.stream import entries, last_ordinal
 from poimen_tasks.errors import (
     BatchFailed,
     BatchNotFound,
@@ -21,13 +22,8 @@ from poimen_tasks.errors import (
     InvalidArgument,
     ItemNotFound,
     PoimenError,
-    WouldDeadlock,
 )
-from poimen_tasks.ids import check_name
-from poimen_tasks.model import BatchStatus, ItemStatus, Outcome
-from poimen_tasks.store.reads import Entry, next_count
-from poimen_tasks.store.scripts import tickets_of
-from poimen_tasks.store.wire import CHUNK
+from poimen_tasks.model import BatchStatus, Outcome, R_co
 
 if TYPE_CHECKING:
     from poimen_tasks.dispatch.runtime import Runtime
@@ -35,12 +31,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch"]
 
-_BLOCK = 1.0
-_OUTAGE = 60.0
 
+class Batch(Generic[R_co]):
+    """One batch. Every method reads or changes the store; the object itself holds only ids.
 
-class Batch:
-    """One batch. Every method reads or changes the store; the object itself holds only ids."""
+    `Batch[R]`, to a type checker: its task returns R. A batch of tasks of several types is a `Batch[object]`, and one
+    of a group, a chord or `poimen.batch(id)` a `Batch[Any]`.
+    """
 
     def __init__(
         self, runtime: Runtime, batch_id: str, *, workflow: str | None = None, stage: str | None = None
@@ -98,7 +95,7 @@ class Batch:
         position = self._store.reads.position_of(self.id, str(item_id))
         return position is not None and self._store.reads.ordinal_of(self.id, position) > 0
 
-    def outcome(self, item_id: str) -> Outcome[Any] | None:
+    def outcome(self, item_id: str) -> Outcome[R_co] | None:
         """The outcome of one item, or None while it has none.
 
         Raises:
@@ -118,7 +115,7 @@ class Batch:
             (found for found in decode_blob(entry.blob, cursor_start(entry.ordinal)) if found.item_id == wanted), None
         )
 
-    def result(self, item_id: str) -> Any:
+    def result(self, item_id: str) -> R_co:
         """The result of one item.
 
         Raises:
@@ -141,7 +138,7 @@ class Batch:
 
     # --- waiting -------------------------------------------------------------------------------------------------
 
-    def outcomes(self, after: int | None = None, timeout: float | None = None) -> Iterator[Outcome[Any]]:
+    def outcomes(self, after: int | None = None, timeout: float | None = None) -> Iterator[Outcome[R_co]]:
         """Outcomes as they come in, until the batch is over.
 
         Args:
@@ -158,41 +155,13 @@ class Batch:
         deadline = deadline_of(timeout)
         return self._stream(ordinal, skip, deadline)
 
-    def _stream(self, ordinal: int, skip: int, deadline: float) -> Iterator[Outcome[Any]]:
-        for entry in self._entries(max(0, ordinal - 1), deadline):
+    def _stream(self, ordinal: int, skip: int, deadline: float) -> Iterator[Outcome[R_co]]:
+        for entry in entries(self._store, self.id, max(0, ordinal - 1), deadline):
             yield from decode_blob(
                 entry.blob, cursor_start(entry.ordinal), skip=skip if entry.ordinal == ordinal else 0
             )
 
-    def _entries(self, after: int, deadline: float) -> Iterator[Entry]:
-        """Stream entries behind an ordinal until the end of the batch; checks now and then that there still is one."""
-        self._refuse_deadlock()
-        status, count = self.status(), 64
-        if status.is_over:
-            deadline = NO_END
-        ended = self._last_ordinal() if status.is_over else None
-        while ended is None or after < ended:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise BatchTimeout(f"batch {self.id!r} is not over yet: {_counts(self.status())}; it goes on")
-            found = self._store.reads.outcomes(
-                self.id, after=after, block=min(_BLOCK, left), count=count, patience=min(left, _OUTAGE)
-            )
-            if not found:
-                # A batch is over only with a marked entry; when none came, look whether it still exists.
-                status = self.status()
-                ended = self._last_ordinal() if status.is_over else None
-                continue
-            yield from found
-            after, count = found[-1].ordinal, next_count(count, found)
-            if found[-1].ends:
-                ended = self._last_ordinal() if self.status().is_over else None
-
-    def _last_ordinal(self) -> int:
-        (last,) = self._store.reads.field(self.id, "ordinal")
-        return int(last or 0)
-
-    def wait(self, timeout: float | None = None, *, raise_on_error: bool = False) -> BatchReport:
+    def wait(self, timeout: float | None = None, *, raise_on_error: bool = False) -> BatchReport[R_co]:
         """Wait until every item has its outcome.
 
         Args:
@@ -206,10 +175,10 @@ class Batch:
             BatchNotFound: never dispatched, or its retention is over.
         """
         ledger = Ledger()
-        for entry in self._entries(0, deadline_of(timeout)):
+        for entry in entries(self._store, self.id, 0, deadline_of(timeout)):
             ledger.add(entry.ordinal, entry.blob)
         status = self.status()
-        report = BatchReport(
+        report: BatchReport[R_co] = BatchReport(
             ledger,
             batch_id=self.id,
             workflow=status.workflow,
@@ -228,14 +197,6 @@ class Batch:
             )
         return report
 
-    def _refuse_deadlock(self) -> None:
-        running = context.current_item()
-        if running is not None and not self.status().is_over:
-            raise WouldDeadlock(
-                f"waiting for batch {self.id!r} inside item {running.position} of batch {running.batch!r} would hold "
-                "the slot that it may need; use on_success= or a chord, or wait in the producer"
-            )
-
     def callback_result(self, kind: str = "on_success", timeout: float | None = None) -> Any:
         """What a callback returned; waits for it.
 
@@ -252,7 +213,7 @@ class Batch:
         if kind not in ("on_success", "on_failure", "on_complete"):
             raise InvalidArgument(f"callback {kind!r:.60} is not known; use on_success, on_failure or on_complete")
         deadline = deadline_of(timeout)
-        for _ in self._entries(self._last_ordinal(), deadline):
+        for _ in entries(self._store, self.id, last_ordinal(self._store, self.id), deadline):
             pass
         (round_,) = self._store.reads.field(self.id, "round")
         hidden = Batch(self._runtime, hidden_id(self.id, kind.removeprefix("on_"), int(round_ or 0)))
@@ -292,12 +253,7 @@ class Batch:
         Raises:
             BatchNotFound: never dispatched, or its retention is over.
         """
-        who = check_name(actor, "actor") if actor is not None else "unknown"
-        left = 1
-        while left:
-            reply = self._store.scripts.cancel_batch(self.id, reason=str(reason)[:1000], actor=who, terminate=terminate)
-            self._publish_reply(reply)
-            left = reply[b"left"]
+        steering.cancel(self._runtime, self.id, reason=reason, actor=actor, terminate=terminate)
         return self.status()
 
     def set_concurrency(self, concurrency: int | None, actor: str | None = None) -> None:
@@ -306,9 +262,7 @@ class Batch:
         Raises:
             BatchNotFound: never dispatched, or its retention is over.
         """
-        limit = concurrency_limit(concurrency, self._runtime.settings.batch_concurrency)
-        who = check_name(actor, "actor") if actor is not None else "unknown"
-        self._publish(self._store.scripts.set_concurrency(self.id, limit, actor=who))
+        steering.set_concurrency(self._runtime, self.id, concurrency, actor=actor)
 
     def retry_failed(self, actor: str | None = None) -> int:
         """Run the failed items again, in a new round with its own callbacks. Returns how many.
@@ -317,40 +271,7 @@ class Batch:
             BatchNotFound: never dispatched, or its retention is over.
             InvalidArgument: the batch was cancelled, or its callbacks are still running.
         """
-        who = check_name(actor, "actor") if actor is not None else "unknown"
-        round_ = int(self._store.reads.field(self.id, "round")[0] or 0) + 1
-        self.status()
-        retried = 0
-        failed = self._failed_positions()
-        for at in range(0, len(failed), 500):
-            more = at + 500 < len(failed)
-            count, tickets = self._store.scripts.retry_failed(
-                self.id, failed[at : at + 500], round_=round_, actor=who, more=more
-            )
-            retried += count
-            self._publish(tickets)
-        return retried
-
-    def _failed_positions(self) -> list[tuple[int, int, int]]:
-        """Position, partition and ordinal of every item whose newest outcome is a failure."""
-        # Ordinals from the same reading: the store leaves alone what has run, or was put back, since then.
-        ledger = gather(self._store.reads, self.id)
-        positions = list(ledger.positions(ItemStatus.FAILED))
-        found = []
-        for at in range(0, len(positions), 4 * CHUNK):
-            some = positions[at : at + 4 * CHUNK]
-            views = self._store.reads.chunks(self.id, sorted({position // CHUNK for position in some}))
-            for position in some:
-                part = views[position // CHUNK].part(position % CHUNK)
-                found.append((position, part, ledger.ordinal(position)))
-        return found
-
-    def _publish_reply(self, reply: dict[bytes, Any]) -> None:
-        self._publish(tickets_of(reply))
-
-    def _publish(self, tickets: list[Any]) -> None:
-        if tickets:
-            self._runtime.publish(tickets, {})
+        return steering.retry_failed(self._runtime, self.id, actor=actor)
 
     # --- context manager -----------------------------------------------------------------------------------------
 
@@ -366,11 +287,3 @@ class Batch:
             self.cancel(f"{type(error).__name__} in the producer")
         except PoimenError as failed:
             error.add_note(f"batch {self.id!r} could not be cancelled: {failed}")
-
-
-def _counts(status: BatchStatus) -> str:
-    text = f"{status.finished} of {status.total} items finished, {status.running} running"
-    if status.unserved_queues:
-        names = ",".join(status.unserved_queues)
-        text += f"; no worker serves {names}: start one with `celery -A ... worker -Q {names}`"
-    return text

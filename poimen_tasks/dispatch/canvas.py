@@ -10,25 +10,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from celery.canvas import Signature
 
+from poimen_tasks.dispatch.calls import check_call
 from poimen_tasks.dispatch.registry import task_of
-from poimen_tasks.dispatch.signatures import CANVAS, INTERNAL_OPTIONS, as_list, body_of, callback_of, canvas_name
+from poimen_tasks.dispatch.signatures import (
+    CANVAS,
+    EACH_TASK,
+    INTERNAL_OPTIONS,
+    as_list,
+    body_of,
+    callback_of,
+    canvas_name,
+)
 from poimen_tasks.errors import InvalidArgument, UnsupportedWork
-from poimen_tasks.model import Item
+from poimen_tasks.model import Item, R_co
 
 if TYPE_CHECKING:
     from celery import Celery
 
-__all__ = ["Map", "Plan", "StarMap", "members", "plan"]
+__all__ = ["Map", "Plan", "StarMap", "is_series", "members", "plan"]
+
+_PARTS = frozenset({"tasks", "task", "it", "header", "body", "kwargs"})
+"""What Celery keeps of a canvas among its keyword arguments."""
 
 _TAKEN = "a batch takes a group, a chord, map, starmap or an iterable of signatures"
 
+_NO_CALLS = {**CANVAS, EACH_TASK: "poimen.each (a step of a chain)"}
+"""Signatures that are not one call of a task, and what they are called."""
+
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class Map(Generic[R_co]):
     """Calls a task once for each value, with the value as its only argument.
 
     The fast path of a batch: no signature is built for an item, and a lazy iterable is consumed in slices.
@@ -45,7 +60,7 @@ class Map:
 
 
 @dataclass(frozen=True, slots=True)
-class StarMap(Map):
+class StarMap(Map[R_co]):
     """Calls a task once for each row: a list or tuple is its positional arguments, a dict its keyword arguments."""
 
 
@@ -99,12 +114,16 @@ def plan(
     """
     success, failure = [on_success], [on_failure]
     if canvas_name(work) == "celery.chord":
+        _refuse_arguments(work)
         work, body = work["kwargs"]["header"], body_of(app, work)
         success.append(body)
         failure += as_list(body.get("options", {}).get("link_error"))
     calls, options = _calls(app, work)
     wanted = {"on_success": success, "on_failure": failure, "on_complete": [on_complete]}
     made = {name: callback_of(app, name, given) for name, given in wanted.items()}
+    for name, given in wanted.items():
+        for later in given:
+            _check_fits(app, later, name)
     return Plan(
         calls=calls,
         options=options,
@@ -115,17 +134,23 @@ def plan(
     )
 
 
+def _check_fits(app: Celery, later: Any, name: str) -> None:
+    """Refuse a callback whose task does not take what it will be called with, as an errback of three arguments."""
+    if later is None or canvas_name(later) in _NO_CALLS:
+        return
+    given = () if later.get("immutable") else (None,)
+    called = "its own arguments" if not given else "the results" if name == "on_success" else "the batch's id"
+    args, kwargs = later.get("args") or (), later.get("kwargs") or {}
+    check_call(app.tasks[later["task"]], (*given, *args), kwargs, f"{name}, called with {called}")
+
+
 # --- the kinds of work -------------------------------------------------------------------------------------------
 
 
 def _calls(app: Celery, work: Any) -> tuple[Map | Iterable[Any], dict[str, Any]]:
     """The calls of a piece of work, and the options that surround them."""
     if isinstance(work, Map):
-        task_of(app, work.task)
-        if not _is_series(work.iterable):
-            raise UnsupportedWork(
-                f"map: {type(work.iterable).__name__} {work.iterable!r:.60} has no values to call with"
-            )
+        _check_map(app, work)
         return work, {}
     name = canvas_name(work)
     if name == "celery.group":
@@ -135,17 +160,25 @@ def _calls(app: Celery, work: Any) -> tuple[Map | Iterable[Any], dict[str, Any]]
     if name == "celery.chain" and len(work["kwargs"]["tasks"]) == 1:
         return _calls(app, work["kwargs"]["tasks"][0])
     if name is not None or isinstance(work, Item):
-        if str(name) not in CANVAS:
+        if str(name) not in _NO_CALLS:
             raise UnsupportedWork("work: a single call is not supported; put it in a list: dispatch([task.s(...)])")
-        raise UnsupportedWork(f"work: {CANVAS[str(name)]} is not supported; {_TAKEN}")
+        raise UnsupportedWork(f"work: {_NO_CALLS[str(name)]} is not supported; {_TAKEN}")
     if isinstance(getattr(work, "name", None), str) and callable(getattr(work, "s", None)):
         raise UnsupportedWork(f"work: task {work.name} alone is not supported; use poimen.map(task, values)")
-    if isinstance(work, Mapping) or not _is_series(work):
+    if isinstance(work, Mapping) or not is_series(work):
         raise UnsupportedWork(f"work: {type(work).__name__} {work!r:.60} is not supported; {_TAKEN}")
     return work, {}
 
 
-def _is_series(value: Any) -> bool:
+def _check_map(app: Celery, work: Map) -> None:
+    if isinstance(work.task, dict) and (work.task.get("args") or work.task.get("kwargs")):
+        raise UnsupportedWork(f"map: arguments bound to {work.task['task']} would be lost; pass them in every row")
+    task_of(app, work.task)
+    if not is_series(work.iterable):
+        raise UnsupportedWork(f"map: {type(work.iterable).__name__} {work.iterable!r:.60} has no values to call with")
+
+
+def is_series(value: Any) -> bool:
     """True for what can be iterated, but for texts; a task looks iterable until it is tried."""
     try:
         iter(value)
@@ -155,6 +188,7 @@ def _is_series(value: Any) -> bool:
 
 
 def _surrounding(canvas: Mapping[str, Any]) -> dict[str, Any]:
+    _refuse_arguments(canvas)
     options = canvas.get("options") or {}
     for name in ("link", "link_error"):
         if options.get(name):
@@ -162,6 +196,11 @@ def _surrounding(canvas: Mapping[str, Any]) -> dict[str, Any]:
                 f"work: {name} on {canvas['task']} is not supported; link single calls, or use on_success"
             )
     return {name: value for name, value in options.items() if name not in INTERNAL_OPTIONS and value is not None}
+
+
+def _refuse_arguments(canvas: Mapping[str, Any]) -> None:
+    if canvas.get("args") or canvas["kwargs"].keys() - _PARTS:
+        raise UnsupportedWork(f"work: arguments given to {canvas['task']} are not supported; give them to its members")
 
 
 def _map(app: Celery, work: Mapping[str, Any]) -> Map:
@@ -205,7 +244,7 @@ def members(app: Celery, calls: Iterable[Any]) -> Iterator[Any]:
     """
     place = 0
     for member in calls:
-        if type(member) is Signature and member.get("task") not in CANVAS:
+        if type(member) is Signature and member.get("task") not in _NO_CALLS:
             yield member
             place += 1
             continue
@@ -248,8 +287,8 @@ def _single(app: Celery, member: Any, what: str) -> Signature[Any]:
         if len(steps) == 1:
             return _single(app, steps[0], what)
         raise UnsupportedWork(f"{what}: a chain of {len(steps)} steps is not supported; one call is one item")
-    if name in CANVAS:
-        raise UnsupportedWork(f"{what}: {CANVAS[name]} is not supported here; one call is one item")
+    if name in _NO_CALLS:
+        raise UnsupportedWork(f"{what}: {_NO_CALLS[name]} is not supported here; one call is one item")
     if isinstance(member, Signature):
         return member
     whole: Any = {"args": (), "kwargs": {}, "options": {}, **member}

@@ -16,6 +16,7 @@ from poimen_tasks.dispatch.hidden import KINDS, encode_callback
 from poimen_tasks.dispatch.options import concurrency_limit
 from poimen_tasks.dispatch.routing import PRIORITIES
 from poimen_tasks.dispatch.slices import EMPTY, iter_slices
+from poimen_tasks.dispatch.tracing import current_trace, pack_trace
 from poimen_tasks.errors import BatchExists, BatchNotFound, Cancelled, DispatchAborted, InvalidArgument, PoimenError
 from poimen_tasks.ids import check_name
 from poimen_tasks.store import Refusal
@@ -67,6 +68,7 @@ def dispatch(
         "limit": concurrency_limit(concurrency, runtime.settings.batch_concurrency),
         "metadata": codec.encode(metadata or {}, what="metadata"),
         "retention": runtime.settings.retention,
+        "trace": pack_trace(current_trace()),
     }
     read = plan(
         runtime.app,

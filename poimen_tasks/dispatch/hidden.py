@@ -1,6 +1,7 @@
 """Callbacks as they are stored with a batch: each a hidden batch of one item, opened by the script that ends it.
 
-A plain task signature is that item itself. Any other canvas is published as it is by an item of `poimen.callback`.
+A plain task signature is that item itself. Any other canvas, a step that is a batch, and a signature with an option
+that a hidden item does not have, as `countdown`, is published as it is by an item of `poimen.callback`.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 from celery.canvas import maybe_signature
+from kombu.exceptions import OperationalError
+from kombu.utils import json
 
 from poimen_tasks import codec
 from poimen_tasks.dispatch.routing import ROUTE_OPTIONS, Router
+from poimen_tasks.dispatch.signatures import CANVAS, EACH_TASK, INTERNAL_OPTIONS, plain_signature
+from poimen_tasks.errors import SerializationError
 from poimen_tasks.store.scripts import pack_parts
 from poimen_tasks.store.wire import KIND_FULL, encode_chunk
 
 if TYPE_CHECKING:
     from celery import Celery
 
-__all__ = ["CALLBACK_TASK", "KINDS", "encode_callback", "hidden_id", "register_callback_task"]
+__all__ = ["CALLBACK_TASK", "KINDS", "encode_callback", "hidden_id", "pack_canvas", "register_callback_task"]
 
 #: The task that publishes a callback which is a canvas.
 CALLBACK_TASK = "poimen.callback"
@@ -27,7 +32,8 @@ CALLBACK_TASK = "poimen.callback"
 #: Argument of `dispatch` → name of the callback in the store.
 KINDS = {"on_success": "success", "on_failure": "failure", "on_complete": "complete"}
 
-_SPECIAL = ("celery.group", "celery.chord", "celery.chain", "celery.map", "celery.starmap", "celery.chunks")
+_PUBLISHED = frozenset({*CANVAS, EACH_TASK})
+_OPTIONS = INTERNAL_OPTIONS.union(ROUTE_OPTIONS, ("ignore_result",))
 
 
 def hidden_id(batch: str, kind: str, round_: int) -> str:
@@ -38,12 +44,40 @@ def hidden_id(batch: str, kind: str, round_: int) -> str:
 def register_callback_task(app: Celery) -> None:
     """Register the task that publishes a canvas given as a callback."""
 
-    @app.task(name=CALLBACK_TASK, ignore_result=True, typing=False, shared=False)
+    @app.task(
+        name=CALLBACK_TASK,
+        ignore_result=True,
+        typing=False,
+        shared=False,
+        # Nobody else publishes it: while the broker is away it is tried again.
+        autoretry_for=(OperationalError, OSError),
+        retry_backoff_max=30,
+        max_retries=None,
+    )
     def publish_canvas(*arguments: Any) -> str:
         """Called with the canvas last, and before it what the callback is given."""
         *given, canvas = arguments
-        made: Any = maybe_signature(canvas, app=app)
+        made: Any = maybe_signature(json.loads(canvas) if isinstance(canvas, str) else canvas, app=app)
         return str(made.apply_async(tuple(given)).id)
+
+
+def pack_canvas(canvas: Any) -> dict[str, Any] | str:
+    """A canvas that came in a message, as an argument of the task that publishes it.
+
+    What this package's codec does not carry, as a date without a time zone, travels as Celery's JSON does.
+
+    Raises:
+        SerializationError: neither of them carries it.
+    """
+    plain: dict[str, Any] = plain_signature(canvas)
+    try:
+        codec.encode(plain, what="canvas")
+    except SerializationError as error:
+        try:
+            return str(json.dumps(plain))
+        except (TypeError, ValueError):
+            raise error from None
+    return plain
 
 
 def encode_callback(app: Celery, signature: Mapping[str, Any], now: float) -> bytes:
@@ -58,7 +92,8 @@ def encode_callback(app: Celery, signature: Mapping[str, Any], now: float) -> by
     options = dict(signature.get("options") or {})
     extras: dict[str, Any] = {}
     kwargs: dict[str, Any] = {}
-    if signature["task"] in _SPECIAL:
+    asked = {name for name, value in options.items() if value is not None}
+    if signature["task"] in _PUBLISHED or asked - _OPTIONS:
         task, args = app.tasks[CALLBACK_TASK], [dict(signature)]
         number = router.number(task, {}, args, kwargs)
     else:

@@ -58,6 +58,11 @@ class Ledger:
         """Positions seen so far; those below it that have no outcome yet count too."""
         return len(self._flags)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the outcomes as they came."""
+        return len(self._data)
+
     # --- collecting ----------------------------------------------------------------------------------------------
 
     def add(self, ordinal: int, blob: bytes) -> int:

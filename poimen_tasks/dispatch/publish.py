@@ -55,6 +55,9 @@ def _lane_options(ticket: Ticket, parts: Sequence[Part]) -> dict[str, Any]:
 
 def _lane(app: Celery, ticket: Ticket, parts: Sequence[Part]) -> Signature[Any]:
     lane = app.tasks[LANE_TASK].si(ticket.batch, ticket.slot, ticket.generation, ticket.queue)
+    if not {"json", "application/json"}.isdisjoint(app.conf.accept_content or ()):
+        # An app of the same namespace may publish for another one, which may not know the serializer of this one.
+        lane.set(serializer="json")
     return lane.set(**_lane_options(ticket, parts))
 
 

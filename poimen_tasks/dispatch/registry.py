@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks.errors import UnknownTask, UnsupportedWork
@@ -54,5 +55,12 @@ def task_of(app: Celery, task: Any, signature: Any = None, *, what: str = "work"
 
 
 def _same_body(one: Any, other: Any) -> bool:
-    first, second = getattr(one, "run", None), getattr(other, "run", None)
-    return first is not None and getattr(first, "__func__", first) is getattr(second, "__func__", second)
+    first, second = _function(one), _function(other)
+    return first is not None and first is second
+
+
+def _function(task: Any) -> Any:
+    """The function behind a task's `run`, which retries and instruments wrap in each app anew."""
+    run = getattr(task, "run", None)
+    run = inspect.unwrap(run) if callable(run) else run
+    return getattr(run, "__func__", run)

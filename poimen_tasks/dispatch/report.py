@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic
 
 from poimen_tasks.dispatch.ledger import Ledger
-from poimen_tasks.model import ErrorInfo, ItemStatus, Outcome
+from poimen_tasks.model import ErrorInfo, ItemStatus, Outcome, R_co
 
 __all__ = ["BatchReport"]
 
 
-class BatchReport:
+class BatchReport(Generic[R_co]):
     """What became of a batch, in item order.
 
     Results and errors are decoded when they are looked at, so a report of a million items stays small; keep it rather
@@ -49,7 +49,7 @@ class BatchReport:
     # --- items ---------------------------------------------------------------------------------------------------
 
     @cached_property
-    def results(self) -> Mapping[str, Any]:
+    def results(self) -> Mapping[str, R_co]:
         """Item id → return value, for the items that succeeded; lazy."""
         return _Column(self._ledger, ItemStatus.SUCCEEDED, lambda outcome: outcome.result)
 
@@ -87,6 +87,11 @@ class BatchReport:
     def total(self) -> int:
         """Items of the batch."""
         return self.completed if self._total is None else self._total
+
+    @property
+    def size(self) -> int:
+        """Bytes of all outcomes as they are stored."""
+        return self._ledger.size
 
     @property
     def ok(self) -> bool:

@@ -190,12 +190,35 @@ class Router:
     def _bound(self, name: str, exchange: str | None, routing_key: str | None) -> Queue:
         """The queue behind a bare exchange: a runner serves a queue, so there must be one that this app knows."""
         for queue in self._app.amqp.queues.values():
-            if queue.exchange.name == exchange and routing_key in (None, queue.routing_key):
-                return queue
+            for bound, key in _bindings(queue):
+                if bound.name == exchange and (routing_key is None or _leads(bound.type, key or "", routing_key)):
+                    return queue
         raise InvalidArgument(
             f"task {name}: exchange {exchange!r} with routing key {routing_key!r} leads to none of this app's queues; "
             "name the queue too"
         )
+
+
+def _bindings(queue: Queue) -> list[tuple[Any, str | None]]:
+    """Exchange and routing key of each binding of a queue."""
+    several = getattr(queue, "bindings", None) or ()
+    return [(binding.exchange, binding.routing_key) for binding in several] or [(queue.exchange, queue.routing_key)]
+
+
+def _leads(kind: str, bound: str, routing_key: str) -> bool:
+    """Whether a message of this routing key goes to a queue that is bound with that one."""
+    if kind == "topic":
+        return _fits(bound.split("."), routing_key.split("."))
+    return kind == "fanout" or bound == routing_key
+
+
+def _fits(pattern: list[str], words: list[str]) -> bool:
+    """`*` stands for one word, `#` for any number of them."""
+    if not pattern:
+        return not words
+    if pattern[0] == "#":
+        return any(_fits(pattern[1:], words[taken:]) for taken in range(len(words) + 1))
+    return bool(words) and pattern[0] in ("*", words[0]) and _fits(pattern[1:], words[1:])
 
 
 def _hashable(value: Any) -> Any:

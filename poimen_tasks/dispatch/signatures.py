@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CANVAS",
+    "COLLECT_TASK",
+    "EACH_TASK",
     "INTERNAL_OPTIONS",
     "as_list",
     "body_of",
@@ -34,6 +36,12 @@ CANVAS = {
     "celery.group": "a group",
 }
 """The task names of Celery's canvas, and what they are called."""
+
+EACH_TASK = "poimen.each"
+"""The task that is a batch as a step of a canvas."""
+
+COLLECT_TASK = "poimen.each.collect"
+"""The task that takes that step's place when its batch is over."""
 
 INTERNAL_OPTIONS = frozenset(
     {"root_id", "parent_id", "group_id", "group_index", "reply_to", "chord", "link", "link_error", "task_id"}

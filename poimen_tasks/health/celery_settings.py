@@ -33,13 +33,18 @@ def check_celery(conf: Conf) -> Iterator[Finding]:
     Args:
         conf: the app's configuration, as `app.conf`.
     """
-    rules = [*_ALWAYS, *(_REDIS_BROKER if _is_redis(conf.get("broker_url")) else ())]
-    rules += _REDIS_BACKEND if _is_redis(conf.get("result_backend")) else ()
+    rules = [*_ALWAYS, *(_REDIS_BROKER if _is_redis(_source(conf, "broker_url")) else _OTHER_BROKER)]
+    rules += _REDIS_BACKEND if _is_redis(_source(conf, "result_backend")) else ()
     found = [rule for rule in rules if rule.conflicts(conf)]
     for rule in found:
         yield Finding(Level.WARNING, "celery", rule.setting, rule.why, f"set {rule.setting} = {rule.better}")
     if not found:
         yield Finding(Level.OK, "celery", "settings", "no setting of the app conflicts")
+
+
+def _source(conf: Conf, name: str) -> Any:
+    # As an attribute it may come from the environment, CELERY_BROKER_URL for one; as a key it does not.
+    return getattr(conf, name, None) or conf.get(name)
 
 
 def _is_redis(source: Any) -> bool:
@@ -60,11 +65,6 @@ def _transport(name: str, default: Any = None) -> Callable[[Conf], Any]:
 
 
 _visibility = _transport("visibility_timeout", _HOUR)
-
-
-def _prefetches(conf: Conf) -> bool:
-    # 0 means without limit
-    return conf.get("worker_prefetch_multiplier") != 1 and not conf.get("worker_disable_prefetch")
 
 
 def _limit_beyond_visibility(conf: Conf) -> bool:
@@ -106,10 +106,6 @@ _ALWAYS = (
         "a chord hangs when a worker dies between storing a member's result and reporting it", "False",
     ),
     _Rule(
-        "worker_prefetch_multiplier", _prefetches, "a busy worker holds messages while another one idles",
-        "1, and worker_disable_prefetch = True",
-    ),
-    _Rule(
         "broker_connection_max_retries", lambda conf: conf.get("broker_connection_max_retries") is not None,
         "a worker gives up on its broker after that many attempts", "None",
     ),
@@ -148,6 +144,20 @@ _REDIS_BROKER = (
     _Rule(
         "task_default_priority", lambda conf: conf.get("task_default_priority") is None,
         "plain tasks without a priority come before everything else", "3",
+    ),
+    _Rule(
+        "worker_disable_prefetch", _is_false("worker_disable_prefetch"),
+        'a busy worker holds messages while another one idles, and has taken others before what priority="high" sends',
+        "True",
+    ),
+)  # fmt: skip
+
+# Elsewhere a worker cannot do without any, but with one message a process it holds the least.
+_OTHER_BROKER = (
+    _Rule(
+        "worker_prefetch_multiplier", lambda conf: conf.get("worker_prefetch_multiplier") != 1,
+        'a busy worker holds messages while another one idles, and has taken others before what priority="high" sends',
+        "1",
     ),
 )  # fmt: skip
 

@@ -66,6 +66,7 @@ _TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
         InvalidArgument,
         "{} callbacks of the batch are still running: wait for them, then retry the failed items",
     ),
+    "TOO_MANY": (InvalidArgument, "{} items at once are too many: at most 500 a call"),
     "PARTS": (
         InvalidArgument,
         "batch {!r} has more than 1,000 combinations of route, activity and limits: dispatch several batches",

@@ -9,7 +9,8 @@ from typing import Any
 import msgpack
 
 from poimen_tasks.store.client import Client
-from poimen_tasks.store.values import Appended, Opened, Part, Sealed, Slice, Ticket
+from poimen_tasks.store.values import Appended, Opened, Part, Reaped, Revoked, Sealed, Slice, Ticket
+from poimen_tasks.store.wire import expand_ranges
 
 __all__ = ["Scripts", "pack_parts", "tickets_of", "unpack_parts"]
 
@@ -151,6 +152,14 @@ class Scripts:
         request = {"b": batch, "reason": reason, "actor": actor, "terminate": terminate}
         return self._once("cancel_batch", request)  # type: ignore[no-any-return]
 
+    def cancel_items(
+        self, batch: str, positions: Sequence[int], *, reason: str, actor: str, signal: int = 0
+    ) -> Revoked:
+        """Revoke single items, at most 500 a call; `signal` (a number, 0: none) is for the process of a running one."""
+        request = {"b": batch, "positions": list(positions), "reason": reason, "actor": actor, "signal": signal}
+        reply = self._once("cancel_items", request)
+        return Revoked(list(reply[b"settled"]), list(reply[b"running"]), reply[b"over"] == 1, tickets_of(reply))
+
     def set_concurrency(self, batch: str, limit: int, *, actor: str) -> list[Ticket]:
         """Another limit (0: none)."""
         return tickets_of(self._once("set_concurrency", {"b": batch, "limit": limit, "actor": actor}))
@@ -171,17 +180,18 @@ class Scripts:
         return reply[b"retried"], tickets_of(reply)
 
     def renew_leases(self, lanes: Sequence[tuple[str, int, int]], *, lease: float) -> list[str]:
-        """Renew; one of `ok`, `cancel`, `kill`, `gone` for each lane."""
+        """Renew; one of `ok`, `cancel`, `kill`, `signal:<number>:<position>`, `gone` for each lane."""
         request = {"lanes": [list(lane) for lane in lanes], "lease": lease}
         return [answer.decode() for answer in self._once("renew_leases", request, patience=1.0)]
 
     def reap_lane(
         self, batch: str, slot: int, generation: int, *, why: str, detail: str = "", overdue_only: bool = False
-    ) -> tuple[bool, list[Ticket]]:
+    ) -> Reaped:
         """Settle a lost lane."""
         request = {"b": batch, "s": slot, "g": generation, "why": why, "detail": detail, "overdue_only": overdue_only}
         reply = self._once("reap_lane", request)
-        return bool(reply[b"reaped"]), tickets_of(reply)
+        revoked = list(expand_ranges(list(reply.get(b"revoked") or ())))
+        return Reaped(bool(reply[b"reaped"]), tickets_of(reply), list(reply.get(b"lost") or ()), revoked)
 
     def promote_batch(self, batch: str) -> list[Ticket]:
         """Make due items claimable and issue what tickets are missing."""

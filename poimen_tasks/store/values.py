@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Appended", "Opened", "Part", "Sealed", "Slice", "Ticket"]
+__all__ = ["Appended", "Opened", "Part", "Reaped", "Revoked", "Sealed", "Slice", "Ticket"]
 
 
 class Part(NamedTuple):
@@ -81,5 +81,35 @@ class Appended(NamedTuple):
 class Sealed(NamedTuple):
     """Reply of `seal_batch`."""
 
+    over: bool
+    tickets: list[Ticket]
+
+
+class Reaped(NamedTuple):
+    """Reply of `reap_lane`.
+
+    Attributes:
+        reaped: False when there was nothing to settle.
+        lost: positions of the items that were given up.
+        revoked: positions of the items that had been revoked.
+    """
+
+    reaped: bool
+    tickets: list[Ticket]
+    lost: list[int]
+    revoked: list[int]
+
+
+class Revoked(NamedTuple):
+    """Reply of `cancel_items`: flat ranges of positions that this call changed.
+
+    Attributes:
+        settled: waited, and have their outcome now.
+        running: are held by lanes, and are marked now.
+        over: the batch is over.
+    """
+
+    settled: list[int]
+    running: list[int]
     over: bool
     tickets: list[Ticket]

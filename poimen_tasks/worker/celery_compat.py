@@ -6,24 +6,29 @@ and `self.retry` are Celery's. Three seams turn its effects into ours:
 - `task.backend` becomes a `LaneBackend`: what the tracer would store as a result is caught for the item that runs here.
 - `task.signature_from_request` gives `self.retry` a signature that is kept instead of published.
 - `task.replace` and `task.add_to_chord` refuse inside an item, because a batch's size is fixed.
+
+Whoever wraps `build_tracer` to watch tasks (Sentry does) watches items too: see `_tracer_builder`.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from celery import _state, states
 from celery.app import trace
-from celery.utils.serialization import UnpickleableExceptionWrapper
+from kombu import pools
 from kombu.exceptions import EncodeError, KombuError
 
 from poimen_tasks.errors import SerializationError, UnsupportedWork
 from poimen_tasks.store.wire import pack_result
+from poimen_tasks.worker.failures import call_mismatch, described
+from poimen_tasks.worker.retrying import install_retry
 
 if TYPE_CHECKING:
     from celery import Celery, Task
@@ -35,11 +40,14 @@ __all__ = [
     "build_item_tracer",
     "capture_here",
     "count_waiting",
-    "error_text",
-    "error_type",
+    "forget_connections",
     "in_focus",
+    "own_queues",
     "quicken_requests",
 ]
+
+
+log = logging.getLogger(__name__)
 
 
 class _QuietLogger:
@@ -91,6 +99,43 @@ def quicken_requests(app: Celery) -> None:
             task.request_stack = stack
 
 
+def forget_connections(app: Celery) -> None:
+    """Close the app's connections to broker and result backend; the next use, in any thread, follows its settings."""
+    inside = vars(app)
+    broker = inside.get("_pool")
+    if broker is not None:
+        for group in (pools.producers, pools.connections):
+            for key, pool in list(group.items()):
+                if pool is broker or getattr(pool, "connections", None) is broker:
+                    pool.force_close_all()
+                    dict.__delitem__(group, key)
+        inside["_pool"] = vars(app.amqp)["_producer_pool"] = None
+    backends = [inside.get("_backend_cache"), vars(inside["_local"]).get("backend")]
+    # Backends of other threads go with them: what is kept for a thread is kept here.
+    inside["_backend_cache"], inside["_local"] = None, threading.local()
+    for backend in filter(None, backends):
+        _close_backend(backend)
+
+
+def _close_backend(backend: Any) -> None:
+    consumer, client = getattr(backend, "result_consumer", None), vars(backend).get("client")
+    if consumer is not None:
+        consumer.stop()
+    if hasattr(client, "connection_pool"):
+        client.connection_pool.disconnect()
+
+
+@contextmanager
+def own_queues(app: Celery) -> Iterator[None]:
+    """A worker that is started within chooses its queues; the app has its own choice again afterwards."""
+    queues = vars(app.amqp.queues)
+    chosen = queues.get("_consume_from")
+    try:
+        yield
+    finally:
+        queues["_consume_from"] = chosen
+
+
 class _FocusStack:
     """Stands in for Celery's stack of running tasks within a claim: `in_focus` has put the task there once."""
 
@@ -117,14 +162,44 @@ def in_focus(task: Any) -> Iterator[None]:
         stack.pop()
 
 
-# The function Celery has, reading three of its module's names from here: nothing in Celery itself is changed.
-_build_tracer = FunctionType(
-    trace.build_tracer.__code__,
-    {**vars(trace), "saferepr": _no_text, "logger": _QuietLogger(trace.logger), "_task_stack": _FocusStack},
-    "build_tracer",
-    trace.build_tracer.__defaults__,
-    trace.build_tracer.__closure__,
-)
+#: What Celery's function reads from here instead of from its own module.
+_OURS = {"saferepr": _no_text, "logger": _QuietLogger(trace.logger), "_task_stack": _FocusStack}
+_MOST_WRAPPERS = 8
+
+
+def _copy(function: FunctionType, names: dict[str, Any], closure: tuple[CellType, ...] | None) -> FunctionType:
+    made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, closure)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def _made_ours(function: Any, depth: int = 0) -> FunctionType | None:
+    """A copy of Celery's `build_tracer` that reads three names from here; nothing in Celery itself is changed.
+
+    A wrapper around Celery's function is copied too, with the copy inside. None when Celery's is not found in it.
+    """
+    if not isinstance(function, FunctionType) or depth > _MOST_WRAPPERS:
+        return None
+    if function.__globals__ is vars(trace) and function.__name__ == "build_tracer":
+        return _copy(function, {**vars(trace), **_OURS}, function.__closure__)
+    cells = function.__closure__ or ()
+    for at, cell in enumerate(cells):
+        try:
+            inner = _made_ours(cell.cell_contents, depth + 1)
+        except ValueError:  # an empty cell
+            continue
+        if inner is not None:
+            return _copy(function, function.__globals__, (*cells[:at], CellType(inner), *cells[at + 1 :]))
+    return None
+
+
+def _tracer_builder() -> Callable[..., Any]:
+    """What builds tracers of items. Looked up when one is built: Sentry may be set up before us or after.
+
+    A wrapper that hides Celery's function otherwise is used as it is: items cost more then, and are watched all the
+    same.
+    """
+    return _made_ours(trace.build_tracer) or trace.build_tracer
 
 
 class ResultError(SerializationError, EncodeError):
@@ -134,14 +209,17 @@ class ResultError(SerializationError, EncodeError):
 class KeptRetry:
     """What `self.retry` asked for: stands in for the signature that Celery would publish."""
 
-    def __init__(self, args: Any, kwargs: Any, options: dict[str, Any]) -> None:
+    def __init__(self, request: Any, args: Any, kwargs: Any, options: dict[str, Any]) -> None:
         self.args = args
         self.kwargs = kwargs
         self.options = options
+        self._request = request
 
     def apply_async(self, *_args: Any, **_options: Any) -> None:
         """Keep it: the lane records the retry together with the outcomes around it."""
         _captures.current.retry = self
+        # With throw=False the body goes on, and may return: its links belong to the attempt that is the last.
+        self._request.callbacks = None
 
 
 class Capture:
@@ -177,56 +255,30 @@ def capture_here(capture: Capture) -> Capture:
     return before
 
 
-def error_type(error: BaseException) -> str:
-    """The name of an exception's class: bare for builtins and our own, with its module otherwise."""
-    if isinstance(error, UnpickleableExceptionWrapper):
-        return str(error.exc_cls_name)
-    if isinstance(error, SerializationError):
-        return "PayloadTooLarge" if "TooLarge" in type(error).__name__ else "SerializationError"
-    kind = type(error)
-    bare = kind.__module__ in ("builtins", "celery.exceptions", "billiard.exceptions", "poimen_tasks.errors")
-    return kind.__qualname__ if bare else f"{kind.__module__}.{kind.__qualname__}"
-
-
-_MOST_MESSAGE, _MOST_TRACEBACK = 16 * 1024, 64 * 1024
-
-
-def error_text(error: BaseException) -> str:
-    """An exception's message, cut to a length that may be recorded; whatever its class does."""
-    try:
-        text = str(error)
-    except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything
-        return f"<no text: {type(broken).__name__}>"
-    return text if len(text) <= _MOST_MESSAGE else f"{text[:_MOST_MESSAGE]}... ({len(text):,} characters)"
-
-
-def _traceback_text(traceback: Any) -> str:
-    text = str(traceback or "")
-    if len(text) <= _MOST_TRACEBACK:
-        return text
-    half = _MOST_TRACEBACK // 2
-    return f"{text[:half]}\n... ({len(text):,} characters) ...\n{text[-half:]}"
-
-
 class LaneBackend:
-    """Catches what the tracer stores for the item of this thread; passes everything else to the app's backend."""
+    """Catches what the tracer stores for the item of this thread; passes everything else to the task's backend."""
 
-    def __init__(self, real: Any) -> None:
-        self._real = real
+    def __init__(self, task: Task[Any, Any]) -> None:
+        self._task = task
+        self._own: Any = vars(task).get("_backend")
+
+    def _backend(self) -> Any:
+        """The task's own backend, else the app's, of which each thread may have one."""
+        return self._task.app.backend if self._own is None else self._own
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
+        return getattr(self._backend(), name)
 
     def process_cleanup(self) -> None:
         """Celery calls this after each task; within a lane once, after the lane, is enough."""
         if _captures.current.message_id is None:
-            self._real.process_cleanup()
+            self._backend().process_cleanup()
 
     def store_result(self, task_id: str, result: Any, state: str, *args: Any, **kwargs: Any) -> Any:
         """Swallow STARTED of our item; a state of the user's own goes to the app's backend."""
         if task_id == _captures.current.message_id and state == states.STARTED:
             return result
-        return self._real.store_result(task_id, result, state, *args, **kwargs)
+        return self._backend().store_result(task_id, result, state, *args, **kwargs)
 
     def mark_as_done(
         self, task_id: str, result: Any, request: Any = None, store_result: bool = True, **kwargs: Any
@@ -234,7 +286,7 @@ class LaneBackend:
         """Our item succeeded; encoded here, so that a result that does not travel fails the item with all hooks."""
         current = _captures.current
         if task_id != current.message_id:
-            self._real.mark_as_done(task_id, result, request, store_result, **kwargs)
+            self._backend().mark_as_done(task_id, result, request, store_result, **kwargs)
             return
         if current.retry is not None:
             return
@@ -257,20 +309,33 @@ class LaneBackend:
         """Our item failed; its own errbacks run as Celery runs them."""
         current = _captures.current
         if task_id != current.message_id:
-            self._real.mark_as_failure(task_id, exc, traceback, request, store_result, call_errbacks, **kwargs)
+            self._backend().mark_as_failure(task_id, exc, traceback, request, store_result, call_errbacks, **kwargs)
             return
+        if current.retry is not None or current.state is not None:
+            return  # it runs again, or has ended: a hook of its own failed afterwards
+        # Celery hands on a stand-in for what cannot be pickled; what was raised is at hand here.
+        raised = sys.exc_info()[1] or exc
+        if request is not None:
+            raised = call_mismatch(self._task, request.args, request.kwargs, raised) or raised
         current.state = states.FAILURE
-        current.error = (error_type(exc), error_text(exc), _traceback_text(traceback))
+        current.error = described(raised, str(traceback or "") if raised is exc else None)
         if call_errbacks and request is not None and request.errbacks:
-            self._real._call_task_errbacks(request, exc, traceback)  # noqa: SLF001
+            self._call_errbacks(request, exc, traceback)
+
+    def _call_errbacks(self, request: Any, exc: BaseException, traceback: Any) -> None:
+        try:
+            self._backend()._call_task_errbacks(request, exc, traceback)  # noqa: SLF001
+        except Exception:
+            # The item has failed all the same; the broker's error would hide why.
+            log.exception("item %s: its errbacks could not be called", request.id)
 
     def mark_as_retry(self, task_id: str, exc: BaseException | None, traceback: Any = None, **kwargs: Any) -> None:
         """Our item retries: `self.retry` has told what to do, the error is kept for the log."""
         current = _captures.current
         if task_id != current.message_id:
-            self._real.mark_as_retry(task_id, exc, traceback, **kwargs)
+            self._backend().mark_as_retry(task_id, exc, traceback, **kwargs)
             return
-        current.error = None if exc is None else (error_type(exc), error_text(exc), "")
+        current.error = None if exc is None else described(exc, "")
 
 
 def _keep_retries(task: Task[Any, Any]) -> None:
@@ -282,9 +347,13 @@ def _keep_retries(task: Task[Any, Any]) -> None:
     ) -> Any:
         asked = task.request if request is None else request
         if asked.id is not None and asked.id == _captures.current.message_id:
+            mismatch = call_mismatch(task, asked.args, asked.kwargs, sys.exc_info()[1])
+            if mismatch is not None:
+                raise mismatch  # another attempt here would end alike, however often it is asked for
             if args is None and kwargs is None:
-                return KeptRetry(None, None, options)
-            return KeptRetry(asked.args if args is None else args, asked.kwargs if kwargs is None else kwargs, options)
+                return KeptRetry(asked, None, None, options)
+            whole = (asked.args if args is None else args, asked.kwargs if kwargs is None else kwargs)
+            return KeptRetry(asked, *whole, options)
         return original(request, args, kwargs, queue, **options)
 
     task.signature_from_request = signature_from_request  # type: ignore[method-assign]
@@ -304,10 +373,9 @@ def _refuse(task: Task[Any, Any], name: str) -> None:
 
 
 def _open_seams(task: Task[Any, Any]) -> None:
-    backend: Any = task.backend
-    if isinstance(backend, LaneBackend):
+    if isinstance(vars(task).get("_backend"), LaneBackend):
         return
-    stand_in: Any = LaneBackend(backend)
+    stand_in: Any = LaneBackend(task)
     task.backend = stand_in
     _keep_retries(task)
     for name in ("replace", "add_to_chord"):
@@ -320,8 +388,9 @@ def build_item_tracer(app: Celery, task: Task[Any, Any], hostname: str) -> Calla
     That line, and the text of the result made for it, would cost more than a short item. Failures and retries are
     logged as always.
     """
+    install_retry(task)  # it may have been registered after the worker began
     _open_seams(task)
-    return _build_tracer(task.name, task, app.loader, hostname, app=app)  # type: ignore[no-any-return]
+    return _tracer_builder()(task.name, task, app.loader, hostname, app=app)  # type: ignore[no-any-return]
 
 
 def count_waiting(app: Celery, queue: str) -> int:

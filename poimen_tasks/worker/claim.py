@@ -84,6 +84,25 @@ class Claim:
     def __len__(self) -> int:
         return len(self._positions)
 
+    @property
+    def positions(self) -> list[int]:
+        """The items in the order in which they run."""
+        return self._positions
+
+    def item_at(self, place: int) -> tuple[int, int]:
+        """Position and attempt of the item at a place."""
+        position = self._positions[place]
+        entry = self._entries.get(position)
+        return position, 1 if entry is None else entry[1] + 1
+
+    def call_of(self, position: int) -> Call | None:
+        """What an item is called with; None where that would have to be read from the store."""
+        view, entry = self.chunks.get(position // CHUNK), self._entries.get(position)
+        if entry is not None and entry[4]:
+            args, kwargs = codec.decode(entry[4])
+            return args, kwargs
+        return None if view is None or view.is_big(position % CHUNK) else view.call(position % CHUNK)
+
     def ranges(self, start: int, stop: int) -> list[int]:
         """The items between two places as flat ranges."""
         return ranges_of(self._positions[start:stop])

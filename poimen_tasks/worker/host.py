@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks.store.values import Part, Ticket
+from poimen_tasks.worker.events import EventStream
 from poimen_tasks.worker.pace import Paces
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class LaneHost:
         leaving: True when the worker shuts down.
         others_wait: True when messages other than tickets wait for a slot of this worker.
         one_quantum: True where a lane blocks the worker's own loop (solo): it leaves after each quantum.
+        events: where task events go; None when nobody could be told.
         eager: True under `task_always_eager`: the lane never gives way.
     """
 
@@ -39,3 +41,4 @@ class LaneHost:
     others_wait: Callable[[], bool]
     one_quantum: bool = False
     eager: bool = False
+    events: EventStream | None = None

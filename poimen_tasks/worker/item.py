@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from celery import states
 from celery.exceptions import Ignore, NotRegistered, Reject, SoftTimeLimitExceeded, TimeLimitExceeded
+from celery.utils.time import maybe_make_aware
 
 from poimen_tasks import codec
 from poimen_tasks.errors import SerializationError
 from poimen_tasks.store.values import Part
-from poimen_tasks.worker.celery_compat import Capture, build_item_tracer, error_text, error_type
+from poimen_tasks.worker.celery_compat import Capture, build_item_tracer
+from poimen_tasks.worker.failures import described
 from poimen_tasks.worker.limits import ItemTimer
 from poimen_tasks.worker.report import CANCELLED, FAILED, SKIPPED, SUCCEEDED
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Activity", "Ended", "Retry"]
 
 _REJECT_RETRIES = 3
+_LONGEST_DELAY = 10 * 365 * 86400.0
 
 
 class Retry:
@@ -53,7 +57,11 @@ class Ended:
 
 
 class Activity:
-    """One partition's task in this process: its tracer, its limits, its request."""
+    """One partition's task in this process: its tracer, its limits, its request.
+
+    `trace` is what the dispatch said about the trace it is part of: as headers of a message, where OpenTelemetry looks
+    among the request's attributes and Sentry among its headers.
+    """
 
     def __init__(
         self,
@@ -64,8 +72,11 @@ class Activity:
         capture: Capture,
         timer: ItemTimer | None,
         tracers: dict[str, Any],
+        trace: Mapping[str, str] | None = None,
     ) -> None:
         self.name = part.activity
+        self._app = app
+        self._trace = trace or {}
         self.part = part
         self._capture = capture
         self._timer = timer if part.time_limit or part.soft_time_limit else None
@@ -74,7 +85,7 @@ class Activity:
         if self._tracer is None and self.task is not None:
             self._tracer = tracers[part.activity] = build_item_tracer(app, self.task, hostname)
         self.request: dict[str, Any] = {
-            "headers": {},
+            **self._trace,
             "is_eager": False,
             "hostname": hostname,
             "task": part.activity,
@@ -96,7 +107,14 @@ class Activity:
             return Ended(FAILED, error=(NotRegistered.__name__, f"{self.name}: this worker knows no such task", ""))
         capture = self._capture
         capture.reset(message_id)
-        request = {**self.request, "id": message_id, "root_id": message_id, "retries": attempt - 1}
+        request = {
+            **self.request,
+            "id": message_id,
+            "root_id": message_id,
+            "correlation_id": message_id,
+            "retries": attempt - 1,
+            "headers": {**self._trace},  # each item's own: bodies and integrations change it
+        }
         if more:
             request |= more
         try:
@@ -109,7 +127,7 @@ class Activity:
         except Reject as reject:
             info = reject
         except BaseException as error:  # noqa: BLE001 - what the tracer lets out ends this item
-            return self._ended_by(error)
+            return self._escaped(error, attempt)
         finally:
             capture.message_id = None
         if self._timer is not None and self._timer.exceeded:
@@ -136,17 +154,26 @@ class Activity:
                 raise
         return info
 
-    @staticmethod
-    def _ended_by(error: BaseException) -> Ended:
-        """An exception fails its item; one that is no `Exception`, as of `sys.exit()`, ends the lane too."""
-        fatal = None if isinstance(error, Exception) else error
-        return Ended(FAILED, error=(error_type(error), error_text(error), ""), fatal=fatal)
+    def _escaped(self, error: BaseException, attempt: int) -> Ended | Retry:
+        """What came out of the tracer fails its item, unless a hook raised it when the item was settled.
+
+        One that is no `Exception`, as of `sys.exit()`, ends the lane too.
+        """
+        capture, fatal = self._capture, None if isinstance(error, Exception) else error
+        if capture.retry is not None and fatal is None:
+            return self._kept_retry(attempt)
+        if capture.state == states.SUCCESS:
+            return Ended(SUCCEEDED, capture.result, fatal=fatal)
+        failure = capture.error if capture.state == states.FAILURE and capture.error is not None else described(error)
+        return Ended(FAILED, error=failure, fatal=fatal)
 
     def _judge(self, info: Any, attempt: int) -> Ended | Retry:
         capture = self._capture
+        if capture.retry is not None:
+            return self._kept_retry(attempt)
         if capture.state == states.FAILURE and capture.error is not None:
             return Ended(CANCELLED if capture.error[0] == "Cancelled" else FAILED, error=capture.error)
-        return self._judge_predicate(info, attempt) if capture.retry is None else self._kept_retry(attempt)
+        return self._judge_predicate(info, attempt)
 
     def _judge_predicate(self, info: Any, attempt: int) -> Ended | Retry:
         """What the body raised instead of an error: Reject, Ignore, or something that a batch does not know."""
@@ -168,7 +195,10 @@ class Activity:
         """A retry that `self.retry` asked for: its delay, and its call when that changed."""
         kept = self._capture.retry
         assert kept is not None  # noqa: S101 - the caller looked
-        delay = _delay_of(kept.options)
+        delay = self._delay(kept.options)
+        if delay is None:
+            asked = {name: kept.options[name] for name in ("countdown", "eta") if kept.options.get(name) is not None}
+            return Ended(FAILED, error=("InvalidArgument", f"{self.name}: retry({asked!r:.200}) is no time", ""))
         if kept.args is None and kept.kwargs is None:
             return Retry(delay)
         try:
@@ -182,10 +212,15 @@ class Activity:
         except SerializationError as error:
             return Ended(FAILED, error=("SerializationError", str(error), ""))
 
-
-def _delay_of(options: dict[str, Any]) -> float:
-    eta, countdown = options.get("eta"), options.get("countdown")
-    if isinstance(eta, datetime):
-        aware = eta if eta.tzinfo else eta.replace(tzinfo=UTC)
-        return max(0.0, (aware - datetime.now(UTC)).total_seconds())
-    return max(0.0, float(countdown or 0.0))
+    def _delay(self, options: Mapping[str, Any]) -> float | None:
+        """Seconds until the next attempt, read as Celery reads `eta` and `countdown`; None when they are no time."""
+        eta, countdown = options.get("eta"), options.get("countdown")
+        try:
+            if eta:
+                moment = datetime.fromisoformat(eta) if isinstance(eta, str) else eta
+                delay = (maybe_make_aware(moment, self._app.timezone) - datetime.now(UTC)).total_seconds()
+            else:
+                delay = float(countdown or 0.0)
+        except (AttributeError, TypeError, ValueError):
+            return None
+        return max(0.0, delay) if delay < _LONGEST_DELAY else None

@@ -18,7 +18,11 @@ import msgpack
 
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.store.scripts import unpack_parts
-from poimen_tasks.store.values import Part, Ticket
+from poimen_tasks.store.values import Part, Reaped, Revoked, Ticket
+from poimen_tasks.store.wire import expand_ranges
+from poimen_tasks.worker.ending_events import tell_lane_lost, tell_lost, tell_revoked
+from poimen_tasks.worker.events import EventStream
+from poimen_tasks.worker.revoking import Revocations, send_signal
 
 if TYPE_CHECKING:
     from poimen_tasks.store import Store
@@ -32,14 +36,18 @@ log = logging.getLogger(__name__)
 class KnownLane:
     """A lane that a child of this worker runs, as its parent knows it."""
 
-    __slots__ = ("batch", "generation", "kill", "pid", "slot")
+    __slots__ = ("batch", "generation", "kill", "message_id", "pid", "signalled", "slot")
 
-    def __init__(self, batch: str, slot: int, generation: int, pid: int, kill: Callable[[], bool]) -> None:
+    def __init__(
+        self, batch: str, slot: int, generation: int, pid: int, kill: Callable[[], bool], *, message_id: str = ""
+    ) -> None:
         self.batch = batch
         self.slot = slot
         self.generation = generation
         self.pid = pid
         self.kill = kill
+        self.message_id = message_id
+        self.signalled = ""
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -71,9 +79,14 @@ class Keeper:
         count_waiting: Callable[[str], int],
         shared: SharedState,
         reserved: Callable[[], int],
+        events: EventStream,
+        events_enabled: Callable[[], bool],
     ) -> None:
         self.name = name
-        self._store = store
+        self.store = self._store = store
+        self.revocations = Revocations(store, done=self._revoked)
+        self._events = events
+        self._events_enabled = events_enabled
         self._offers = offers
         self._details = msgpack.packb({**details, "pid": os.getpid()})
         self._publish = publish
@@ -93,10 +106,15 @@ class Keeper:
         """Say goodbye to the fleet and end."""
         self._stopping.set()
         self._thread.join(timeout=5.0)
+        self._store.client.close()
 
     def lane_began(self, lane: KnownLane) -> None:
         """A child began a lane; its lease is renewed from here."""
         self._lanes[lane.key] = lane
+
+    def lanes(self) -> list[KnownLane]:
+        """The lanes of this worker."""
+        return list(self._lanes.values())
 
     def lane_lost(self, key: tuple[str, int, int], why: str, detail: str) -> None:
         """A child died or was killed under a lane; it is settled at once. Called from the worker's own loop."""
@@ -111,6 +129,9 @@ class Keeper:
             try:
                 self._settle_lost(timeout=min(0.05, settings.tick))
                 self._look_for_the_dead()
+                self._shared.events_wanted = self._events_enabled()
+                if self.revocations.settle():
+                    self._renew()
                 if monotonic() >= next_look:
                     next_look = monotonic() + settings.quantum
                     self._shared.others_wait = bool(self._lanes) and self._others_wait()
@@ -136,15 +157,26 @@ class Keeper:
             return
         key, why, detail = lost
         try:
-            reaped, tickets = self._store.scripts.reap_lane(*key, why=why, detail=detail)
+            reply = self._store.scripts.reap_lane(*key, why=why, detail=detail)
         except Exception:
             # The lane is renewed until it is settled, so it must not be forgotten.
             self._lost.put(lost)
             raise
-        self._lanes.pop(key, None)
-        if reaped:
+        lane = self._lanes.pop(key, None)
+        if reply.reaped:
             log.warning("lane %s slot %d was lost (%s): %s", key[0], key[1], why, detail)
-        self._issue(tickets)
+            tell_lane_lost(self._events, "" if lane is None else lane.message_id, detail)
+        self._issue(reply.tickets)
+        self._tell(key[0], reply, why, detail)
+
+    def _tell(self, batch: str, reply: Reaped, why: str, detail: str) -> None:
+        kind = "TimeLimitExceeded" if why == "timeout" else "WorkerLost"
+        tell_lost(self._events, self._store, batch, reply.lost, kind=kind, why=detail)
+        tell_revoked(self._events, self._store, batch, reply.revoked, terminated=True)
+
+    def _revoked(self, batch: str, reply: Revoked) -> None:
+        self._issue(reply.tickets)
+        tell_revoked(self._events, self._store, batch, expand_ranges(reply.settled), terminated=False)
 
     def _beat(self, *, leave: bool) -> None:
         settings, scripts = self._store.settings, self._store.scripts
@@ -191,17 +223,32 @@ class Keeper:
                     if lane is not None and lane.kill():
                         log.warning("batch %s was cancelled with terminate: killed process %d", lane.batch, lane.pid)
                         self.lane_lost(key, "lost", "terminated by cancel")
+                elif answer.startswith("signal:"):
+                    self._signal(key, answer)
+
+    def _signal(self, key: tuple[str, int, int], answer: str) -> None:
+        """The item that a lane holds was revoked with a signal. Whether the process is gone is seen soon enough."""
+        lane = self._lanes.get(key)
+        if lane is None or lane.signalled == answer:
+            return
+        lane.signalled = answer
+        _, number, position = answer.split(":")
+        if send_signal(lane.pid, int(number)):
+            log.warning("item %s.%s was revoked: sent process %d signal %s", lane.batch, position, lane.pid, number)
+        else:
+            log.warning("item %s.%s was revoked, but only prefork can end it: it is told", lane.batch, position)
 
     def _lead(self, chores: dict[bytes, Any]) -> None:
         scripts = self._store.scripts
         for member in chores[b"overdue"]:
             batch, slot, generation = member.decode().split("\t")
-            reaped, tickets = scripts.reap_lane(
+            reply = scripts.reap_lane(
                 batch, int(slot), int(generation), why="lease", detail="lease expired", overdue_only=True
             )
-            if reaped:
+            if reply.reaped:
                 log.warning("batch %s: the lease of slot %s expired", batch, slot)
-            self._issue(tickets)
+            self._issue(reply.tickets)
+            self._tell(batch, reply, "lease", "lease expired")
         for batch in dict.fromkeys([*chores[b"due"], *chores[b"hungry"]]):
             self._issue(scripts.promote_batch(batch.decode()))
         self._tend_cache(chores)

@@ -6,44 +6,41 @@ watcher thread sends outcomes that have waited 10 ms, and gives the unstarted it
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
+from contextlib import nullcontext
 from time import perf_counter
 from typing import Any
+
+import msgpack
 
 from poimen_tasks import context
 from poimen_tasks.dispatch.gather import gather_results
 from poimen_tasks.dispatch.publish import LANE_LIFE
-from poimen_tasks.errors import PoimenError, StoreRefused, StoreUnavailable
-from poimen_tasks.store.scripts import new_owner, tickets_of, unpack_parts
-from poimen_tasks.store.values import Part, Ticket
+from poimen_tasks.dispatch.tracing import unpack_trace
+from poimen_tasks.errors import PoimenError
+from poimen_tasks.store.scripts import new_owner, unpack_parts
+from poimen_tasks.store.values import Part
 from poimen_tasks.worker.celery_compat import Capture, capture_here, in_focus
 from poimen_tasks.worker.claim import Call, Claim, OpenItem
 from poimen_tasks.worker.host import LaneHost
 from poimen_tasks.worker.item import Activity, Ended, Retry
+from poimen_tasks.worker.lane_events import LaneEvents
 from poimen_tasks.worker.limits import ItemTimer, can_enforce
-from poimen_tasks.worker.report import FAILED, SKIPPED, SUCCEEDED, LaneReport
+from poimen_tasks.worker.report import CANCELLED, FAILED, SKIPPED, SUCCEEDED, LaneReport
+from poimen_tasks.worker.steps import LaneSteps
 
 __all__ = ["Lane"]
 
-log = logging.getLogger(__name__)
-
-_FLUSH_AFTER = 0.010
-_OVERRUN = 0.050
 _FLUSH_BYTES = 256 * 1024
-_REPORT_PATIENCE = 600.0
 
 
-def _read(item: OpenItem) -> Call:
-    """The item's call; reads it first where it is out of line or was changed by a retry."""
-    return item.call if type(item.call) is tuple else item.call()  # type: ignore[operator]
-
-
-class Lane:
+class Lane(LaneSteps):
     """One run. `run()` returns why it ended."""
 
-    def __init__(self, host: LaneHost, batch: str, slot: int, generation: int, queue: str) -> None:
+    def __init__(
+        self, host: LaneHost, batch: str, slot: int, generation: int, queue: str, *, message_id: str = ""
+    ) -> None:
         self.host = host
         self.batch = batch
         self.queue = queue
@@ -58,22 +55,29 @@ class Lane:
         self._report = LaneReport()
         self._lock = threading.Lock()
         self._claim = Claim.none()
-        self._stop = 0
+        self._stop = self._at = 0
         self._item_since: float | None = None
         self._watching = False
         self._claim_since = 0.0
         self._cancelled = False
         self._ended: str | None = None
-        self._cancel_seen = (0.0, False)
+        self._cancel_seen = (0.0, -1, False)
         self._life = LANE_LIFE
         self._epoch = time.time() - perf_counter()
         self._confirmed = perf_counter()
         self._trust = 0.8 * host.store.settings.lease
+        self.call = (batch, slot, generation, queue)
+        self._opened: tuple[int, Call] | None = None
+        self._events = None if host.events is None else LaneEvents(host.events, self, message_id)
 
     # -- the run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> str:
         """Work until there is nothing to do here or somebody else's turn has come."""
+        with self._events or nullcontext():
+            return self._run()
+
+    def _run(self) -> str:
         born = quantum = perf_counter()
         reply = self._step("step", {"begin": True, "k": 1, "t": "free"}, LaneReport())
         if self._ended is not None:
@@ -121,6 +125,7 @@ class Lane:
         self.parts = unpack_parts(info[b"parts"])
         self.parent = info[b"parent"].decode() if info.get(b"parent") else None
         self.kind = info[b"kind"].decode() if info.get(b"kind") else None
+        self._trace = unpack_trace(info.get(b"trace"))
         if any(part.time_limit or part.soft_time_limit for part in self.parts):
             self._timer = ItemTimer() if can_enforce() else None
             self._limited = True
@@ -160,6 +165,8 @@ class Lane:
         self._stop = len(self._claim)
         self._item_since = None
         self._claim_since = perf_counter()
+        if self._events is not None:
+            self._events.claimed(self._claim.positions, self._epoch + self._claim_since)
 
     def _activity(self, part: int) -> Activity:
         activity = self._activities.get(part)
@@ -171,6 +178,7 @@ class Lane:
                 capture=self._capture,
                 timer=self._timer,
                 tracers=self.host.tracers,
+                trace=self._trace,
             )
         return activity
 
@@ -210,6 +218,7 @@ class Lane:
                     )
                 elif type(ended) is Retry:
                     add.retries.append([item.position, ended.delay, item.attempt, ended.call or False])
+                    add.runs.append((epoch + began, duration, self._capture.error))
                     add.size += len(ended.call or b"")
                 else:
                     add.add(
@@ -236,132 +245,63 @@ class Lane:
 
     def _call(self, activity: Activity, message_id: str, item: OpenItem) -> Any:
         try:
-            args, kwargs = _read(item) if self.kind is None else self._callback_call(item)
+            args, kwargs = item.call if type(item.call) is tuple and self.kind is None else self._read(item)
         except PoimenError as error:
             return Ended(FAILED, error=(type(error).__name__, f"its call could not be read: {error}", ""))
-        return activity.run(message_id, args, kwargs, item.attempt, item.more)
+        ended = activity.run(message_id, args, kwargs, item.attempt, item.more)
+        return ended if ended is None or type(ended) is Retry or ended.fatal is None else self._ended_by_signal(ended)
 
-    def _callback_call(self, item: OpenItem) -> tuple[list[Any], dict[str, Any]]:
+    def _ended_by_signal(self, ended: Ended) -> Ended:
+        """An item that was revoked with SIGTERM leaves through `SystemExit`: it did not fail, it was cancelled."""
+        try:
+            self._look_for_cancel()
+        except PoimenError:
+            return ended
+        if not self._running.revoked:
+            return ended
+        return Ended(CANCELLED, error=("Revoked", "revoked while it ran; its process was ended", ""), fatal=ended.fatal)
+
+    def _read(self, item: OpenItem) -> Call:
+        """A call that is out of line, was changed by a retry, or is a callback's; kept while the item runs."""
+        self._opened = (item.position, self._callback_call(item))
+        return self._opened[1]
+
+    def _callback_call(self, item: OpenItem) -> Call:
         """A callback is given what it is called with when it starts: the results, or the batch's id."""
-        args, kwargs = _read(item)
-        if item.immutable or self.parent is None:
+        args, kwargs = item.call if type(item.call) is tuple else item.call()  # type: ignore[operator]
+        if item.immutable or self.parent is None or self.kind is None:
             return args, kwargs
         first = gather_results(self.host.store.reads, self.parent) if self.kind == "success" else self.parent
         return [first, *args], kwargs
 
     def _is_cancelled(self) -> bool:
         """Asked by a running body through `checkpoint()`: a read at most five times a second."""
-        seen, cancelled = self._cancel_seen
-        now = perf_counter()
-        if cancelled or now - seen < 0.2:
+        seen, position, cancelled = self._cancel_seen
+        if position == self._running.position and (cancelled or perf_counter() - seen < 0.2):
             return cancelled
-        (flag,) = self.host.store.reads.field(self.batch, "cancel")
-        self._cancel_seen = (now, flag == b"1")
-        return self._cancel_seen[1]
+        return self._look_for_cancel()
 
-    # -- steps -----------------------------------------------------------------------------------------------------
+    def _look_for_cancel(self) -> bool:
+        position = self._running.position
+        flag, marks = self.host.store.reads.field(self.batch, "cancel", "marks")
+        self._running.revoked = marks is not None and str(position).encode() in msgpack.unpackb(marks, raw=True)
+        self._cancel_seen = (perf_counter(), position, flag == b"1" or self._running.revoked)
+        return self._cancel_seen[2]
 
-    def _step_or_leave(self, size: int) -> dict[bytes, Any]:
-        """Report and claim; on a server without memory report only, and leave."""
-        with self._lock:
-            try:
-                return self._report_by("step", {"k": size, "t": "free"})
-            except StoreRefused as refused:
-                log.warning("batch %s: no more claims here: %s", self.batch, refused)
-                return self._report_by("finish", {"k": 0, "t": "free"})
+    # -- what is told --------------------------------------------------------------------------------------------------
 
-    def _leave(self, how: str) -> None:
-        with self._lock:
-            self._report_by("finish", {"k": 0, "t": how, "p": self._claim.part})
-            self._ended = self._ended or how
+    @property
+    def part(self) -> Part:
+        """The partition of the items at hand."""
+        return self.parts[self._claim.part]
 
-    def _flush(self, give_from: int | None = None) -> None:
-        """Send what there is; give back the items from that place on. The caller holds the lock."""
-        give: list[int] = []
-        if give_from is not None and give_from < self._stop:
-            give = self._claim.ranges(give_from, self._stop)
-        if self._report or give:
-            self._report_by("finish", {"k": 0, "t": "stay"}, give)
-            if give_from is not None:
-                self._stop = min(self._stop, give_from)
+    @property
+    def ending(self) -> str:
+        """Why it ended: `over`, `empty`, `yield` …."""
+        return str(self._ended)
 
-    def _still_mine(self) -> bool:
-        """Ask before a start when the lease may have ended meanwhile: this process may have been frozen."""
-        self._report_by("finish", {"k": 0, "t": "stay"})
-        return self._ended is None
-
-    def _report_by(self, name: str, request: dict[str, Any], give: list[int] | None = None) -> dict[bytes, Any]:
-        """A step with what there is to report; what could not be sent stays to be reported."""
-        report, self._report = self._report, LaneReport()
-        try:
-            return self._step(name, request, report, give)
-        except BaseException:
-            report.absorb(self._report)
-            self._report = report
-            raise
-
-    def _step(
-        self, name: str, request: dict[str, Any], report: LaneReport, give: list[int] | None = None
-    ) -> dict[bytes, Any]:
-        """One script call; a report that came too late is sent again with what still counts."""
-        request = {**self._slot, **request, "have": list(self._claim.chunks)}
-        late = False
-        while True:
-            payloads: tuple[bytes, ...] = ()
-            request.pop("f", None)
-            if report or give:
-                request["f"], outcome, entry = report.pack(self.host.hostname, self._activity_name())
-                request["f"] |= {"g": give or [], "late": late}
-                payloads = (outcome, entry)
-            self._sequence += 1
-            reply = self.host.store.scripts.step(
-                name,
-                request,
-                token=self._token,
-                sequence=self._sequence,
-                payloads=payloads,
-                patience=_REPORT_PATIENCE,
-            )
-            if reply[b"s"] != b"late":
-                self._confirmed = perf_counter()
-                break
-            report, give, late = report.only(set(reply[b"late"])), None, True
-        if reply[b"s"] == b"end":
-            self._ended = reply.get(b"why", b"").decode() or "ended"
-            self._stop = 0  # what is left of the claim is somebody else's now
-        self._cancelled = bool(reply.get(b"cancel"))
-        self._know_parts(reply)
-        self._publish(tickets_of(reply))
-        return reply
-
-    def _activity_name(self) -> str:
-        return self.parts[self._claim.part].activity if self.parts else ""
-
-    def _publish(self, tickets: list[Ticket]) -> None:
-        if tickets:
-            self.host.publish(tickets, {self.batch: self.parts})
-
-    # -- the watcher -----------------------------------------------------------------------------------------------
-
-    def _watch(self) -> None:
-        """Runs beside claims of several items, as long as the lane does."""
-        while self._watching and self._ended is None:
-            time.sleep(_FLUSH_AFTER / 2)
-            try:
-                with self._lock:
-                    self._look()
-            except (StoreUnavailable, PoimenError) as error:
-                log.warning("batch %s: outcomes wait, they could not be sent yet: %s", self.batch, error)
-
-    def _look(self) -> None:
-        since, now = self._item_since, perf_counter()
-        if since is None or self._ended is not None:
-            return
-        # What has not begun goes back: when one item takes long, the claim as a whole does, or nothing more may begin.
-        late = now - since > _OVERRUN or now - self._claim_since > 2 * self._quantum
-        overrun = self._at + 1 < self._stop and (late or self._cancelled or self.host.leaving())
-        oldest = self._report.oldest
-        if overrun:
-            self._flush(give_from=self._at + 1)
-        elif oldest is not None and now - oldest > _FLUSH_AFTER:
-            self._flush()
+    def call_of(self, position: int) -> Call | None:
+        """What an item of the claim is called with, unless it is out of line and not the one that runs."""
+        if self._opened is not None and self._opened[0] == position:
+            return self._opened[1]
+        return self._claim.call_of(position)

@@ -16,6 +16,7 @@ class LaneReport:
     """Outcomes and retries since the last flush.
 
     Attributes:
+        runs: of each retry, when its run began, how long it took, and its error as (type, message, traceback) or None.
         size: encoded bytes of the results that are not plain scalars; a large report is sent early.
         oldest: when its first outcome came in, seconds on the lane's clock; None while it is empty.
     """
@@ -32,6 +33,7 @@ class LaneReport:
         self.claims: list[list[int]] = []
         self.ids: list[str] | None = None
         self.retries: list[list[Any]] = []
+        self.runs: list[tuple[float, float, tuple[str, str, str] | None]] = []
         self.size = 0
         self.oldest: float | None = None
 
@@ -84,6 +86,7 @@ class LaneReport:
             "enqueued",
             "claims",
             "retries",
+            "runs",
         ):
             getattr(self, name).extend(getattr(later, name))
         self.errors.extend((shift + error[0], *error[1:]) for error in later.errors)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Ignore, Reject, Retry
 
+from poimen_tasks.errors import SignatureMismatch
 from poimen_tasks.policy import RetryPolicy, policy_of
+from poimen_tasks.worker.failures import call_mismatch
 
 if TYPE_CHECKING:
     from celery import Task
@@ -28,13 +30,15 @@ def _retrying(task: Task[Any, Any], retry: RetryPolicy, body: Any) -> Any:
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
             return body(*args, **kwargs)
-        except (Retry, Ignore, Reject):
+        except (Retry, Ignore, Reject, SignatureMismatch):
             raise
         except Exception as error:
             request = task.request
             attempt = (request.retries or 0) + 1
             if request.called_directly or not retry.should_retry(error, attempt):
                 raise
+            if mismatch := call_mismatch(task, args, kwargs, error):
+                raise mismatch from error
             raise task.retry(exc=error, countdown=retry.delay(attempt), max_retries=retry.max_attempts) from error
 
     run.__poimen_retry__ = True  # type: ignore[attr-defined]

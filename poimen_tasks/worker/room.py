@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,13 @@ from celery.worker.request import Request
 from kombu.exceptions import KombuError
 
 from poimen_tasks.dispatch.publish import LANE_TASK, publish_tickets
-from poimen_tasks.errors import PoimenError
+from poimen_tasks.errors import PoimenError, SettingsError
 from poimen_tasks.store import Store
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.values import Part, Ticket
+from poimen_tasks.worker import inspecting  # noqa: F401 - registers its command
 from poimen_tasks.worker.celery_compat import count_waiting, quicken_requests
+from poimen_tasks.worker.events import EventStream, are_enabled
 from poimen_tasks.worker.host import LaneHost
 from poimen_tasks.worker.keeper import Keeper, KnownLane
 from poimen_tasks.worker.lane import Lane
@@ -50,7 +53,7 @@ class LaneRequest(Request):
         keeper: Keeper | None = getattr(self.task, "keeper", None)
         if keeper is not None:
             batch, slot, generation = self._lane_key()
-            keeper.lane_began(KnownLane(batch, slot, generation, pid, lambda: _kill(pid)))
+            keeper.lane_began(KnownLane(batch, slot, generation, pid, lambda: _kill(pid), message_id=self.id))
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Celery's own limit struck: the body ignored ours."""
@@ -82,10 +85,23 @@ def _kill(pid: int) -> bool:
     return True
 
 
+#: The apps that have one: two would answer each signal twice, and only the later one's lanes would run.
+_served: weakref.WeakSet[Celery] = weakref.WeakSet()
+
+
 class WorkerRoom:
-    """What one `Poimen` keeps in a worker process."""
+    """What one `Poimen` keeps in a worker process.
+
+    Raises:
+        SettingsError: the app has one already.
+    """
 
     def __init__(self, app: Celery, make_store: Callable[[], Store]) -> None:
+        if app in _served:
+            raise SettingsError(
+                f"app {app.main!r} has a Poimen already; make one for each app, in one module, and import it from there"
+            )
+        _served.add(app)
         self.app = app
         self._make_store = make_store
         self._store: Store | None = None
@@ -93,13 +109,18 @@ class WorkerRoom:
         self._tracers: dict[str, Any] = {}
         self._shared = SharedState()
         self._keeper: Keeper | None = None
+        self._streams: dict[int, EventStream] = {}
         self._solo = False
         self._hostname = ""
         self._lane_task = self._register_lane()
+        self._serves = False
         app.on_after_finalize.connect(self._finalized, weak=False)
+        if app.finalized:  # type: ignore[attr-defined]  # missing in the stubs
+            self._finalized()
         for signal_, receiver in (
             (signals.worker_init, self._worker_init),
             (signals.worker_process_init, self._process_init),
+            (signals.worker_process_shutdown, self._process_shutdown),
             (signals.worker_ready, self._worker_ready),
             (signals.worker_shutting_down, self._shutting_down),
             (signals.worker_shutdown, self._worker_shutdown),
@@ -122,7 +143,9 @@ class WorkerRoom:
             shared=False,
         )
         def lane(task: Any, batch: str, slot: int, generation: int, queue: str) -> str:
-            return room.run_lane(batch, slot, generation, queue, eager=bool(task.request.is_eager))
+            return room.run_lane(
+                batch, slot, generation, queue, eager=bool(task.request.is_eager), message_id=task.request.id
+            )
 
         task: Any = lane
         task.Request = LaneRequest
@@ -138,7 +161,20 @@ class WorkerRoom:
             self._store = self._make_store()
         return self._store
 
-    def run_lane(self, batch: str, slot: int, generation: int, queue: str, *, eager: bool) -> str:
+    @property
+    def events(self) -> EventStream:
+        """This process's stream of task events."""
+        pid = os.getpid()
+        stream = self._streams.get(pid)
+        if stream is None:
+            rate = self.store.settings.item_events_rate
+            stream = self._streams.setdefault(
+                pid,
+                EventStream(self.app, hostname=self._hostname, rate=rate, wanted=lambda: self._shared.events_wanted),
+            )
+        return stream
+
+    def run_lane(self, batch: str, slot: int, generation: int, queue: str, *, eager: bool, message_id: str = "") -> str:
         """The body of the lane task."""
         host = LaneHost(
             app=self.app,
@@ -151,8 +187,9 @@ class WorkerRoom:
             others_wait=lambda: self._shared.others_wait,
             one_quantum=self._solo,
             eager=eager,
+            events=None if eager else self.events,
         )
-        return Lane(host, batch, slot, generation, queue).run()
+        return Lane(host, batch, slot, generation, queue, message_id=message_id).run()
 
     def publish(self, tickets: Sequence[Ticket], parts_of: Mapping[str, Sequence[Part]]) -> None:
         """Publish; what cannot be published is overdue soon, and the keeper issues it again."""
@@ -172,6 +209,14 @@ class WorkerRoom:
         asked: tuple[Any, Any] = (worker_state.should_stop, worker_state.should_terminate)
         return self._shared.leaving or any(flag is not None and flag is not False for flag in asked)
 
+    def close(self) -> None:
+        """Close this process's connections and forget what was learnt with the settings so far."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.client.close()
+        self._paces = Paces()
+        self._tracers.clear()
+
     # -- signals -----------------------------------------------------------------------------------------------------
 
     def _finalized(self, **_: Any) -> None:
@@ -184,15 +229,22 @@ class WorkerRoom:
     def _worker_init(self, sender: Any = None, **_: Any) -> None:
         if not self._is_mine(sender.app):
             return
+        self._serves = True
+        self._finalized()  # tasks may have been registered since, by a class or late in a module
         self._hostname = sender.hostname
+        self._shared.leaving = False  # a process may run one worker after another
         quicken_requests(self.app)
         self._solo = "solo" in str(getattr(sender, "pool_cls", ""))
 
     def _process_init(self, **_: Any) -> None:
         # A child has connections of its own; those of the parent stay untouched. Opened here, none costs an item time.
         self._store = None
+        if not self._serves:
+            return  # another app's worker
         try:
             self.store.client.warm_up()
+        except SettingsError:
+            log.debug("no Redis is known; the worker's main process says so")
         except PoimenError as error:
             log.warning("no connection to the store yet: %s", error)
 
@@ -202,7 +254,11 @@ class WorkerRoom:
             return
         queues = [queue.name for queue in self.app.amqp.queues.consume_from.values()]
         slots = max(worker.concurrency or 1, worker.max_concurrency or 0)
-        keeper_store = self._make_store()
+        try:
+            keeper_store = self._make_store()
+        except SettingsError as error:
+            log.error("this worker serves no batches: %s", error)  # noqa: TRY400 - a setting, not a crash
+            return
         self._keeper = Keeper(
             keeper_store,
             name=f"{worker.hostname}/{os.getpid()}",
@@ -217,14 +273,24 @@ class WorkerRoom:
             count_waiting=lambda queue: count_waiting(self.app, queue),
             shared=self._shared,
             reserved=lambda: len(worker_state.reserved_requests) - len(worker_state.active_requests),
+            events=self.events,
+            events_enabled=lambda: are_enabled(sender),
         )
         self._lane_task.keeper = self._keeper
         self._keeper.start()
 
-    def _shutting_down(self, **_: Any) -> None:
-        self._shared.leaving = True
+    def _process_shutdown(self, **_: Any) -> None:
+        stream = self._streams.get(os.getpid())
+        if stream is not None:
+            stream.close()
+
+    def _shutting_down(self, sender: Any = None, **_: Any) -> None:
+        if sender in (None, self._hostname):
+            self._shared.leaving = True
 
     def _worker_shutdown(self, **_: Any) -> None:
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
+            self._lane_task.keeper = None
             keeper.stop()
+        self._process_shutdown()

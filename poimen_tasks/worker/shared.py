@@ -35,3 +35,12 @@ class SharedState:
     @others_wait.setter
     def others_wait(self, value: bool) -> None:
         self._memory[1] = int(value)
+
+    @property
+    def events_wanted(self) -> bool:
+        """True while the worker's task events are enabled."""
+        return self._memory[2] == 1
+
+    @events_wanted.setter
+    def events_wanted(self, value: bool) -> None:
+        self._memory[2] = int(value)

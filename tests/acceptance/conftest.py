@@ -19,22 +19,23 @@ import pytest
 from tests.conftest import Workers
 
 APP = "tests.acceptance.shop"
+STEPS = "tests.acceptance.steps"
 
 
 @contextlib.contextmanager
-def imported(env: Mapping[str, str]) -> Iterator[ModuleType]:
-    """The shop's module, imported anew, so that its `Poimen` has these settings."""
+def imported(env: Mapping[str, str], name: str = APP) -> Iterator[ModuleType]:
+    """A module with an app, the shop by default, imported anew, so that its `Poimen` has these settings."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in env.items():
-            patch.setenv(name, value)
-        sys.modules.pop(APP, None)
-        module = importlib.import_module(APP)
+        for variable, value in env.items():
+            patch.setenv(variable, value)
+        sys.modules.pop(name, None)
+        module = importlib.import_module(name)
         try:
             yield module
         finally:
             module.poimen.store.client.close()
             module.app.close()
-            sys.modules.pop(APP, None)
+            sys.modules.pop(name, None)
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +64,22 @@ def lanes(module_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
     """One worker with two processes, shared by the module."""
     group = Workers(tmp_path_factory.mktemp("workers"), module_env)
     group.start(APP, concurrency=2)
+    yield group
+    group.destroy_all()
+
+
+@pytest.fixture(scope="module")
+def steps(module_env: dict[str, str]) -> Iterator[ModuleType]:
+    """The app of the canvas tests in this process, with the module's settings."""
+    with imported(module_env, STEPS) as module:
+        yield module
+
+
+@pytest.fixture(scope="module")
+def crew(module_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    """One worker with two processes for the canvas tests, shared by the module."""
+    group = Workers(tmp_path_factory.mktemp("crew"), module_env)
+    group.start(STEPS, concurrency=2)
     yield group
     group.destroy_all()
 

@@ -134,6 +134,13 @@ def retries_too_often(self: Any) -> None:
 
 
 @app.task(shared=False, bind=True)
+def retries_slowly(self: Any, path: str) -> None:
+    """Retry in an hour."""
+    note(path, "run")
+    raise self.retry(countdown=3600)
+
+
+@app.task(shared=False, bind=True)
 def retries_quietly(self: Any, path: str) -> str:
     """Retry without throwing: the body goes on, but it is a retry all the same."""
     note(path, "run")

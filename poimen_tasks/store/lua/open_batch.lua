@@ -1,7 +1,8 @@
 #!lua
 -- open_batch: the record, its first slice and perhaps its seal, in one step. An existing batch is only described.
 -- Request: those of append.lua, and
---   b batch, workflow, stage, actor, metadata, limit (0: none), retention, seal, callbacks {kind, stored}…, producer seconds
+--   b batch, workflow, stage, actor, metadata, limit (0: none), retention, seal, callbacks {kind, stored}…,
+--   producer seconds, trace (packed headers; empty or absent: none)
 -- Reply: {now, existed, total, sealed, over, workflow, stage, parts, tickets}
 --@include once
 --@include append
@@ -22,6 +23,7 @@ redis.call('HSET', K.record(request.b),
   'workflow', request.workflow, 'stage', request.stage, 'actor', request.actor, 'metadata', request.metadata,
   'parts', request.parts, 'limit', request.limit, 'retention', request.retention, 'created', now,
   'producer', now + request.producer)
+if request.trace and request.trace ~= '' then redis.call('HSET', K.record(request.b), 'trace', request.trace) end
 for _, callback in ipairs(request.callbacks or {}) do
   redis.call('HSET', K.record(request.b), 'cb:' .. callback[1], callback[2])
 end

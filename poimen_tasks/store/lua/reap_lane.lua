@@ -1,10 +1,12 @@
 #!lua flags=allow-oom
 -- reap_lane: a lane is lost: its lease ran out, its process died, or the hard time limit struck.
 -- An item that was held alone counts the loss; several held together all go back to run alone, and nobody is blamed.
--- Request: b batch, s slot, g generation, why 'lease' | 'lost' | 'timeout', overdue_only, detail. Reply: {reaped, lost, tickets}
+-- An item that was revoked is not blamed either: it gets its outcome as revoked.
+-- Request: b batch, s slot, g generation, why 'lease' | 'lost' | 'timeout', overdue_only, detail. Reply: {reaped, returned, failed, lost = positions given up, revoked = ranges, tickets}
 --@include once
 --@include finish
 --@include cancelling
+--@include revoking
 if once_reply then return once_reply end
 local record = load_record(request.b)
 local lease = lease_member(request.b, request.s, request.g)
@@ -25,13 +27,15 @@ local stored = redis.call('HGET', K.running(request.b), slot.extra)
 local holding = stored and cmsgpack.unpack(stored) or {r = {}, p = 0}
 local count = count_range(holding.r)
 local failed, attempts, returned = {}, {}, {}
+local marks = read_marks(record)
 for at = 1, #holding.r, 2 do
   for position = holding.r[at], holding.r[at + 1] - 1 do
     local entry = read_attempt(request.b, position, holding.p)
     entry.s, entry.d = 1, now
     if count == 1 then entry.l = entry.l + 1 end
     local most = part_max_lost(record.parts[holding.p + 1])
-    if count == 1 and (request.why == 'timeout' or entry.l >= most) then
+    local given_up = count == 1 and (request.why == 'timeout' or entry.l >= most)
+    if given_up and not marks[string.format('%d', position)] then
       table.insert(failed, position)
       table.insert(attempts, entry.a + entry.l)
       redis.call('HDEL', K.attempts(request.b), position)
@@ -56,6 +60,7 @@ if #failed > 0 then
   write_settled(record, failed, 1, kind, request.detail or '', attempts)
   audit_batch('item.lost', record, {r = {failed[1], failed[1] + 1}, type = kind, detail = request.detail})
 end
+local revoked = settle_marked(record, slot.extra)
 drain_cancelled(record)
 local tickets
 if is_complete(record) then
@@ -65,4 +70,4 @@ else
   tickets = missing_tickets(record)
 end
 close_others(request.b, tickets)
-return answer({reaped = true, returned = #returned, failed = #failed, tickets = tickets})
+return answer({reaped = true, returned = #returned, failed = #failed, lost = failed, revoked = revoked, tickets = tickets})

@@ -148,7 +148,7 @@ local function claim_cached(record, token, part, size)
     if piece.k == 'f' then put_rest_back(record, piece, seen) end
     looked = looked + seen
     if #positions > 0 then
-      claim = {p = part, k = piece.k, r = flat_ranges(positions), e = entries or nil, d = table.concat(keys)}
+      claim = {p = part, k = piece.k, r = ranges_of(positions), e = entries or nil, d = table.concat(keys)}
     end
   end
   local parked = record.waiting - before
@@ -184,7 +184,7 @@ local function claim_items(record, token, queue, count)
           record.pending = record.pending - taken
           record.running = record.running + taken
           if record.started == 0 then record.started = now end
-          redis.call('HSET', K.running(record.batch), token, cmsgpack.pack({p = claim.p, k = claim.k, r = claim.r}))
+          redis.call('HSET', K.running(record.batch), token, cmsgpack.pack({p = claim.p, k = claim.k, r = claim.r, t = now}))
           return claim
         end
       end

@@ -24,6 +24,8 @@ local function open_callback(record, kind, stored)
     'parts', callback.parts, 'parent', record.batch, 'kind', kind,
     'total', 1, 'pending', 1, 'c:0', 1, 'limit', 1, 'sealed', 1, 'round', record.round,
     'retention', record.retention, 'created', now)
+  local trace = redis.call('HGET', K.record(record.batch), 'trace')
+  if trace then redis.call('HSET', K.record(hidden), 'trace', trace) end
   redis.call('HSET', K.items(hidden), 0, callback.chunk)
   redis.call('RPUSH', K.fresh(hidden, 0), '0:1')
   audit_batch('callback.opened', record, {kind = kind, round = record.round})

@@ -6,9 +6,11 @@
 --   t         'stay' keep the slot (a flush), 'yield' give it up under a fresh ticket, 'free' make it idle
 --   limits    of the cache {entries, bytes}, when `f` has results to keep
 --   have      numbers of the chunks that the lane has at hand
--- Reply: {s = 'go' | 'end', why, claim, chunks, info, tickets, late, over, others, again (claim once more: only hits were found so far)}
+-- Reply: {s = 'go' | 'end', why, claim, chunks, info, tickets, late, over, others, revoked,
+--   again (claim once more: only hits were found so far)}
 --@include claim
 --@include cancelling
+--@include revoking
 
 -- Turn the ticket into a live lane. Returns false when the ticket is of an older generation.
 local function begin_lane(record, token)
@@ -55,10 +57,11 @@ local function lane_step(may_claim)
   if request.begin then
     if record.over == 1 then return answer({s = 'end', why = 'over'}) end
     if not begin_lane(record, token) then return answer({s = 'end', why = 'stale'}) end
+    local stored = redis.call('HMGET', K.record(request.b), 'parts', 'trace')
     reply.info = {
       workflow = record.workflow, stage = record.stage, actor = record.actor, named = record.named,
-      parent = record.parent or nil, kind = record.kind or nil, parts = redis.call('HGET', K.record(request.b), 'parts'),
-      round = record.round,
+      parent = record.parent or nil, kind = record.kind or nil, parts = stored[1],
+      round = record.round, trace = stored[2] or nil,
     }
   end
   local lease = lease_member(request.b, request.s, request.g)
@@ -70,6 +73,7 @@ local function lane_step(may_claim)
     end
   end
   if mine and (request.t ~= 'stay' or (request.k > 0 and may_claim)) then give_back_rest(record, token) end
+  reply.revoked = settle_marked(record, token)
   drain_cancelled(record)
   if is_complete(record) then
     reply.tickets = end_batch(record)

@@ -59,15 +59,15 @@ local function names_of(record, positions)
   return names
 end
 
--- Flat ranges of positions, in their order.
-local function flat_ranges(positions)
+-- Positions as flat ranges, in the same order.
+local function ranges_of(positions)
   local ranges = {}
   for _, position in ipairs(positions) do
-    local last = #ranges
-    if last > 0 and ranges[last] == position then
-      ranges[last] = position + 1
+    if #ranges > 0 and ranges[#ranges] == position then
+      ranges[#ranges] = position + 1
     else
-      ranges[last + 1], ranges[last + 2] = position, position + 1
+      table.insert(ranges, position)
+      table.insert(ranges, position + 1)
     end
   end
   return ranges
@@ -75,7 +75,7 @@ end
 
 -- Outcomes of items whose results (encoded values beside `positions`) came from the cache.
 local function write_cached(record, positions, values)
-  local ranges, places = flat_ranges(positions), {}
+  local ranges, places = ranges_of(positions), {}
   for at = 1, #positions do places[at] = at - 1 end
   local results = {raw = struct.pack('>BI2', 0xdc, #values) .. table.concat(values)}
   write_outcomes(record, ranges, pack_array({ranges, 0, NIL, NIL, NIL, results, NIL, NIL, '', now,
@@ -86,8 +86,8 @@ end
 -- Outcomes that no worker reported: status 1 failed (with type and message) or 2 cancelled.
 -- `attempts` is a list beside `positions`.
 local function write_settled(record, positions, status, kind, message, attempts)
-  local ranges, statuses, errors = flat_ranges(positions), {}, {}
-  for at in ipairs(positions) do
+  local ranges, statuses, errors = ranges_of(positions), {}, {}
+  for at = 1, #positions do
     statuses[at] = status
     errors[at] = {at - 1, kind, message, ''}
   end

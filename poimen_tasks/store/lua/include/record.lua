@@ -1,11 +1,11 @@
 -- A batch's record: load it, change the table, save what differs.
 --@include audit
 local FIELDS = {
-  'workflow', 'stage', 'actor', 'parts', 'parent', 'kind',
+  'workflow', 'stage', 'actor', 'parts', 'parent', 'kind', 'marks',
   'total', 'pending', 'delayed', 'waiting', 'running', 'ok', 'failed', 'cancelled', 'skipped', 'cached',
   'limit', 'sealed', 'over', 'cancel', 'ordinal', 'round', 'started', 'finished', 'callbacks', 'retention', 'named',
 }
-local TEXTS = 6 -- how many of them are texts; the others are numbers
+local TEXTS = 7 -- how many of them are texts; the others are numbers
 
 -- The record that these values of FIELDS make. `was` holds the numbers as they are stored, to save only what differs.
 local function make_record(batch, values)

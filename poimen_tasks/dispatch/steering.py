@@ -1,0 +1,75 @@
+"""Changes a batch that runs or has run: cancel, another limit, failed items again. `Batch` says what each means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from poimen_tasks.dispatch.gather import gather
+from poimen_tasks.dispatch.options import concurrency_limit
+from poimen_tasks.ids import check_name
+from poimen_tasks.model import ItemStatus
+from poimen_tasks.store.scripts import tickets_of
+from poimen_tasks.store.values import Ticket
+from poimen_tasks.store.wire import CHUNK
+
+if TYPE_CHECKING:
+    from poimen_tasks.dispatch.runtime import Runtime
+    from poimen_tasks.store import Store
+
+__all__ = ["cancel", "retry_failed", "set_concurrency"]
+
+_MOST = 500
+
+
+def cancel(runtime: Runtime, batch: str, *, reason: str, actor: str | None, terminate: bool) -> None:
+    """Start no further item, and give those that wait their outcome, some at a time."""
+    who, left = _checked(actor), 1
+    while left:
+        reply = runtime.store().scripts.cancel_batch(batch, reason=str(reason)[:1000], actor=who, terminate=terminate)
+        _publish(runtime, tickets_of(reply))
+        left = reply[b"left"]
+
+
+def set_concurrency(runtime: Runtime, batch: str, concurrency: Any, *, actor: str | None) -> None:
+    """Write the limit, and publish the tickets that a higher one lacks."""
+    limit = concurrency_limit(concurrency, runtime.settings.batch_concurrency)
+    _publish(runtime, runtime.store().scripts.set_concurrency(batch, limit, actor=_checked(actor)))
+
+
+def retry_failed(runtime: Runtime, batch: str, *, actor: str | None) -> int:
+    """Put the failed items back, some at a time, in a new round. Returns how many."""
+    who, store = _checked(actor), runtime.store()
+    round_ = int(store.reads.field(batch, "round")[0] or 0) + 1
+    store.reads.status(batch)  # raises for an unknown batch
+    failed, retried = _failed_positions(store, batch), 0
+    for at in range(0, len(failed), _MOST):
+        some, more = failed[at : at + _MOST], at + _MOST < len(failed)
+        count, tickets = store.scripts.retry_failed(batch, some, round_=round_, actor=who, more=more)
+        retried += count
+        _publish(runtime, tickets)
+    return retried
+
+
+def _failed_positions(store: Store, batch: str) -> list[tuple[int, int, int]]:
+    """Position, partition and ordinal of every item whose newest outcome is a failure."""
+    # Ordinals from the same reading: the store leaves alone what has run, or was put back, since then.
+    ledger = gather(store.reads, batch)
+    positions = list(ledger.positions(ItemStatus.FAILED))
+    found = []
+    for at in range(0, len(positions), 4 * CHUNK):
+        some = positions[at : at + 4 * CHUNK]
+        views = store.reads.chunks(batch, sorted({position // CHUNK for position in some}))
+        for position in some:
+            part = views[position // CHUNK].part(position % CHUNK)
+            found.append((position, part, ledger.ordinal(position)))
+    return found
+
+
+def _checked(actor: str | None) -> str:
+    return check_name(actor, "actor") if actor is not None else "unknown"
+
+
+def _publish(runtime: Runtime, tickets: Sequence[Ticket]) -> None:
+    if tickets:
+        runtime.publish(tickets, {})
