@@ -49,8 +49,10 @@ class Claim:
         positions: list[int],
         entries: dict[int, list[Any]],
         chunks: dict[int, ChunkView],
+        digests: bytes | None = None,
     ) -> None:
         self.batch = batch
+        self._digests = digests
         self.part = part
         self.chunks = chunks
         self._reads = reads
@@ -79,7 +81,7 @@ class Claim:
         if missing:
             chunks |= reads.chunks(batch, missing)
         entries = {row[0]: row for row in claim.get(b"e") or ()}
-        return cls(batch, reads, claim[b"p"], positions, entries, chunks)
+        return cls(batch, reads, claim[b"p"], positions, entries, chunks, claim.get(b"d"))
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -102,6 +104,21 @@ class Claim:
             args, kwargs = codec.decode(entry[4])
             return args, kwargs
         return None if view is None or view.is_big(position % CHUNK) else view.call(position % CHUNK)
+
+    @property
+    def is_cached(self) -> bool:
+        """True when results of these items may be cached."""
+        return self._digests is not None
+
+    def digest(self, place: int) -> bytes:
+        """The cache key whose computation the item at a place leads; zeros for none."""
+        return (self._digests or b"")[place * 32 : place * 32 + 32]
+
+    def labels(self, place: int) -> tuple[str, dict[str, Any]]:
+        """Id and labels of the item at a place; the labels are those of `encode_chunk`."""
+        position = self._positions[place]
+        view = self.chunks[position // CHUNK]
+        return view.item_id(position % CHUNK, position), view.extras(position % CHUNK)
 
     def ranges(self, start: int, stop: int) -> list[int]:
         """The items between two places as flat ranges."""

@@ -15,12 +15,15 @@ from typing import Any
 import msgpack
 
 from poimen_tasks import context
+from poimen_tasks.cache_key import NO_DIGEST
 from poimen_tasks.dispatch.gather import gather_results
 from poimen_tasks.dispatch.publish import LANE_LIFE
 from poimen_tasks.dispatch.tracing import unpack_trace
 from poimen_tasks.errors import PoimenError
+from poimen_tasks.store.cache_scripts import Labels
 from poimen_tasks.store.scripts import new_owner, unpack_parts
 from poimen_tasks.store.values import Part
+from poimen_tasks.worker.caching import CachedActivity, Kept
 from poimen_tasks.worker.celery_compat import Capture, capture_here, in_focus
 from poimen_tasks.worker.claim import Call, Claim, OpenItem
 from poimen_tasks.worker.host import LaneHost
@@ -68,6 +71,8 @@ class Lane(LaneSteps):
         self._trust = 0.8 * host.store.settings.lease
         self.call = (batch, slot, generation, queue)
         self._opened: tuple[int, Call] | None = None
+        self._cached: dict[int, CachedActivity | None] = {}
+        self._kept: Kept | None = None
         self._events = None if host.events is None else LaneEvents(host.events, self, message_id)
 
     # -- the run ---------------------------------------------------------------------------------------------------
@@ -83,16 +88,17 @@ class Lane(LaneSteps):
         if self._ended is not None:
             return self._ended
         self._begin(reply[b"info"])
-        watcher = None
         outer = capture_here(self._capture)
         try:
             while self._ended is None:
                 began = perf_counter()
+                if reply.get(b"again"):
+                    reply = self._ask_again(reply, began - born)
+                    continue
                 self._open_claim(reply)
-                if len(self._claim) > 1 and watcher is None:
+                if len(self._claim) > 1 and not self._watching:
                     self._watching = True
-                    watcher = threading.Thread(target=self._watch, name="poimen-lane-watcher", daemon=True)
-                    watcher.start()
+                    threading.Thread(target=self._watch, name="poimen-lane-watcher", daemon=True).start()
                 durations: list[float] = []
                 with in_focus(self._activity(self._claim.part).task):
                     fatal = self._run_claim(durations)
@@ -120,6 +126,13 @@ class Lane(LaneSteps):
             if self._timer is not None:
                 self._timer.close()
         return str(self._ended)
+
+    def _ask_again(self, reply: dict[bytes, Any], age: float) -> dict[bytes, Any]:
+        """So far the claim found results in the cache only, and there are more items to look at."""
+        if not self._must_yield(age, reply):
+            return self._step_or_leave(1)
+        self._leave("yield")
+        return reply
 
     def _begin(self, info: dict[bytes, Any]) -> None:
         self.parts = unpack_parts(info[b"parts"])
@@ -186,6 +199,7 @@ class Lane(LaneSteps):
         """Run what was claimed, unless the watcher takes the rest away. Returns what must end the lane."""
         activity, lock, claim = self._activity(self._claim.part), self._lock, self._claim
         epoch, prefix, running = self._epoch, self.batch + ".", self._running
+        call = self._call_cached if claim.is_cached else self._call
         for at, item in enumerate(claim.items()):
             with lock:
                 if at >= self._stop:
@@ -198,7 +212,7 @@ class Lane(LaneSteps):
             if item.expires is not None and epoch + began > item.expires:
                 ended: Any = Ended(SKIPPED, error=("Expired", "it was still waiting when it expired", ""))
             else:
-                ended = self._call(activity, prefix + str(item.position), item)
+                ended = call(activity, prefix + str(item.position), item)
             duration = perf_counter() - began
             durations.append(duration)
             with lock:
@@ -216,23 +230,12 @@ class Lane(LaneSteps):
                         item.claim,
                         item.item_id,
                     )
-                elif type(ended) is Retry:
-                    add.retries.append([item.position, ended.delay, item.attempt, ended.call or False])
-                    add.runs.append((epoch + began, duration, self._capture.error))
-                    add.size += len(ended.call or b"")
+                    if self._kept is not None:
+                        add.kept.append(self._kept)
+                        add.size += len(self._kept.value)
+                        self._kept = None
                 else:
-                    add.add(
-                        item.position,
-                        epoch + began,
-                        duration,
-                        ended.status,
-                        ended.result,
-                        ended.error,
-                        item.attempt,
-                        item.enqueued,
-                        item.claim,
-                        item.item_id,
-                    )
+                    self._note_end(item, epoch + began, duration, ended)
                 self._item_since = None
                 if add.oldest is None:
                     add.oldest = perf_counter()
@@ -243,6 +246,27 @@ class Lane(LaneSteps):
                 return fatal
         return None
 
+    def _note_end(self, item: OpenItem, started: float, duration: float, ended: Retry | Ended) -> None:
+        """Put anything but a success into the report."""
+        add = self._report
+        if isinstance(ended, Retry):
+            add.retries.append([item.position, ended.delay, item.attempt, ended.call or False])
+            add.runs.append((started, duration, self._capture.error))
+            add.size += len(ended.call or b"")
+            return
+        add.add(
+            item.position,
+            started,
+            duration,
+            ended.status,
+            ended.result,
+            ended.error,
+            item.attempt,
+            item.enqueued,
+            item.claim,
+            item.item_id,
+        )
+
     def _call(self, activity: Activity, message_id: str, item: OpenItem) -> Any:
         try:
             args, kwargs = item.call if type(item.call) is tuple and self.kind is None else self._read(item)
@@ -250,6 +274,33 @@ class Lane(LaneSteps):
             return Ended(FAILED, error=(type(error).__name__, f"its call could not be read: {error}", ""))
         ended = activity.run(message_id, args, kwargs, item.attempt, item.more)
         return ended if ended is None or type(ended) is Retry or ended.fatal is None else self._ended_by_signal(ended)
+
+    def _call_cached(self, activity: Activity, message_id: str, item: OpenItem) -> Any:
+        """Run an item of a cached task; where it leads the computation, what is to be kept goes with its outcome."""
+        digest = self._claim.digest(self._at)
+        if digest == NO_DIGEST:
+            return self._call(activity, message_id, item)
+        cached, labels = self._labels(activity, item, digest)
+        began = perf_counter()
+        with context.leading(digest):
+            ended = self._call(activity, message_id, item)
+        if ended is None and cached is not None and labels is not None:
+            self._kept = cached.kept(item.position, labels, self._capture.result, perf_counter() - began)
+        return ended
+
+    def _labels(self, activity: Activity, item: OpenItem, digest: bytes) -> tuple[CachedActivity | None, Labels | None]:
+        part = self._claim.part
+        if part not in self._cached:
+            self._cached[part] = CachedActivity.of(activity.task, self.host.store.settings)
+        cached = self._cached[part]
+        if cached is None:
+            return None, None
+        try:
+            args, kwargs = self._read(item)
+        except PoimenError:
+            return cached, None  # the item fails when it is called, in its own words
+        item_id, extras = self._claim.labels(self._at)
+        return cached, cached.labels(digest, args, kwargs, item_id=item_id, extras=extras)
 
     def _ended_by_signal(self, ended: Ended) -> Ended:
         """An item that was revoked with SIGTERM leaves through `SystemExit`: it did not fail, it was cancelled."""

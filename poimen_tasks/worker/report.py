@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from poimen_tasks.store.wire import Encoded, encode_outcomes, ranges_of
+from poimen_tasks.worker.caching import Kept
 
 __all__ = ["CANCELLED", "FAILED", "SKIPPED", "SUCCEEDED", "LaneReport"]
 
@@ -16,6 +17,7 @@ class LaneReport:
     """Outcomes and retries since the last flush.
 
     Attributes:
+        kept: results for the cache, of items that lead their computation.
         runs: of each retry, when its run began, how long it took, and its error as (type, message, traceback) or None.
         size: encoded bytes of the results that are not plain scalars; a large report is sent early.
         oldest: when its first outcome came in, seconds on the lane's clock; None while it is empty.
@@ -34,6 +36,7 @@ class LaneReport:
         self.ids: list[str] | None = None
         self.retries: list[list[Any]] = []
         self.runs: list[tuple[float, float, tuple[str, str, str] | None]] = []
+        self.kept: list[Kept] = []
         self.size = 0
         self.oldest: float | None = None
 
@@ -87,6 +90,7 @@ class LaneReport:
             "claims",
             "retries",
             "runs",
+            "kept",
         ):
             getattr(self, name).extend(getattr(later, name))
         self.errors.extend((shift + error[0], *error[1:]) for error in later.errors)
@@ -95,7 +99,10 @@ class LaneReport:
         self.size += later.size
 
     def only(self, keep: set[int]) -> LaneReport:
-        """The part of the report about these positions, without retries."""
+        """The part of the report about these positions, without retries, and without results for the cache.
+
+        Whose report comes late does not lead any computation any more.
+        """
         part = LaneReport()
         errors = {error[0]: error[1:] for error in self.errors}
         claims = {pair[0]: pair[1] for pair in self.claims}
@@ -115,8 +122,8 @@ class LaneReport:
                 )
         return part
 
-    def pack(self, worker: str, activity: str) -> tuple[dict[str, Any], bytes, bytes]:
-        """The report as a script takes it: request, outcome blob, audit payload.
+    def pack(self, worker: str, activity: str) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        """The report as a script takes it: request; and outcome blob, audit payload, and values for the cache.
 
         The audit payload is the outcome blob without results and tracebacks: what happened, not what came out.
         """
@@ -145,4 +152,6 @@ class LaneReport:
             count = self.statuses.count(status)
             if count:
                 request[name] = count
-        return request, outcome, entry
+        if self.kept:
+            request["c"] = [one.pack() for one in self.kept]
+        return request, (outcome, entry, *(one.value for one in self.kept))

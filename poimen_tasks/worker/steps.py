@@ -100,9 +100,8 @@ class LaneSteps:
             payloads: tuple[bytes, ...] = ()
             request.pop("f", None)
             if report or give:
-                request["f"], outcome, entry = report.pack(self.host.hostname, self._activity_name())
+                request["f"], payloads = report.pack(self.host.hostname, self._activity_name())
                 request["f"] |= {"g": give or [], "late": late}
-                payloads = (outcome, entry)
             self._sequence += 1
             reply = self.host.store.scripts.step(
                 name,

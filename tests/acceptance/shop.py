@@ -12,7 +12,7 @@ from typing import Any
 
 from celery.exceptions import Ignore, Reject
 
-from poimen_tasks import Cancelled, Poimen, RetryPolicy, policy
+from poimen_tasks import CachePolicy, Cancelled, Poimen, RetryPolicy, policy
 
 poimen = Poimen("shop")
 app = poimen.celery
@@ -307,3 +307,39 @@ def waits_for_workflow() -> str:
     except RuntimeError as error:
         return type(error).__name__
     return "waited"
+
+
+@task(cache=True)
+def priced(path: str, name: str, seconds: float = 0.0) -> str:
+    """A cached call that notes each run of its body."""
+    note(path, name)
+    time.sleep(seconds)
+    return f"price of {name}"
+
+
+@task(cache=True, retry=RetryPolicy(max_attempts=3, initial=0.05, jitter=False))
+def priced_third_time(path: str, name: str) -> str:
+    """A cached call that fails twice before it succeeds."""
+    note(path, name)
+    if len(Path(path).read_text().splitlines()) < 3:
+        raise ConnectionError(name)
+    return name
+
+
+@task(cache=True)
+def priced_never(path: str, name: str) -> str:
+    """A cached call that fails."""
+    note(path, name)
+    raise ValueError(name)
+
+
+@task(cache=True)
+def sized(size: int) -> bytes:
+    """A cached value of some size."""
+    return os.urandom(size)
+
+
+@task(cache=CachePolicy(on_uncacheable="run"))
+def priced_anyway(path: str, number: float) -> None:
+    """A cached task that runs uncached where its arguments have no canonical form."""
+    note(path, str(number))

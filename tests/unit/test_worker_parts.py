@@ -71,7 +71,7 @@ def filled() -> LaneReport:
 
 def test_a_report_packs_what_a_script_takes() -> None:
     """Ranges, counts by status, claim numbers and retries; the blob holds the outcomes (protocol 0)."""
-    request, outcome, audit = filled().pack("w@h", "shop.add")
+    request, (outcome, audit) = filled().pack("w@h", "shop.add")
     assert request["r"] == [5, 7, 9, 10]
     assert (request["ok"], request["failed"], request["cancelled"]) == (1, 1, 1)
     assert "skipped" not in request

@@ -1,0 +1,135 @@
+"""Items of cached tasks on real workers: computed once, wherever they are asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from poimen_tasks import MISSING, Item, ItemStatus, UncacheableArguments
+from tests.conftest import Workers, eventually
+
+pytestmark = pytest.mark.usefixtures("lanes")
+
+
+def runs(path: Path) -> Counter[str]:
+    return Counter(path.read_text().splitlines() if path.exists() else [])
+
+
+def test_a_second_batch_runs_no_body(shop: ModuleType, notes: Path) -> None:
+    """Calls that were computed before end at once, say so, and leave workers alone (promise C9)."""
+    calls = [(str(notes), str(n)) for n in range(300)]
+    first = shop.poimen.dispatch(shop.poimen.starmap(shop.priced, calls)).wait(timeout=30)
+    assert (first.succeeded, first.stats()["cached"]) == (300, 0)
+    batch = shop.poimen.dispatch(shop.poimen.starmap(shop.priced, calls))
+    second = batch.wait(timeout=30)
+    assert dict(second.results) == dict(first.results)
+    assert (second.stats()["cached"], batch.status().cached) == (300, 300)
+    assert all(outcome.cached and outcome.ok for outcome in batch.outcomes(timeout=30))
+    assert runs(notes) == Counter(str(n) for n in range(300))
+
+
+def test_equal_calls_at_one_time_run_once(shop: ModuleType, notes: Path) -> None:
+    """Equal calls of two batches at one time run one body, and those that wait hold no slot (promise C9, fault G01)."""
+    one, two = (
+        shop.poimen.dispatch(shop.poimen.starmap(shop.priced, [(str(notes), "same", 0.4)] * 40), concurrency=4)
+        for _ in range(2)
+    )
+    others = shop.poimen.dispatch(shop.poimen.starmap(shop.add, [(1, 1)] * 4))
+    assert others.wait(timeout=30).succeeded == 4
+    for batch in (one, two):
+        assert set(batch.wait(timeout=30).results.values()) == {"price of same"}
+    assert runs(notes) == {"same": 1}
+
+
+def test_the_call_counts_not_its_spelling(shop: ModuleType, notes: Path) -> None:
+    """Positional, keyword and default arguments make one key; other types make another (fault G03, fault G06)."""
+    path = str(notes)
+    batch = shop.poimen.dispatch(
+        [
+            shop.priced.s(path, "x"),
+            shop.priced.s(path, name="x"),
+            shop.priced.s(seconds=0.0, name="x", path=path),
+            shop.priced.s(path, "x", 0),
+        ]
+    )
+    assert batch.wait(timeout=30).succeeded == 4
+    assert runs(notes) == {"x": 2}
+
+
+def test_a_retried_computation_is_kept(shop: ModuleType, notes: Path) -> None:
+    """A leader that fails and retries hands on, and the value counts once it is there (protocol 8)."""
+    calls = [(str(notes), "x")] * 3
+    report = shop.poimen.dispatch(shop.poimen.starmap(shop.priced_third_time, calls), concurrency=3).wait(timeout=30)
+    assert set(report.results.values()) == {"x"}
+    again = shop.poimen.dispatch(shop.poimen.starmap(shop.priced_third_time, calls)).wait(timeout=30)
+    assert again.stats()["cached"] == 3
+
+
+def test_failures_are_not_cached(shop: ModuleType, notes: Path) -> None:
+    """A failing call fails for each item that asked, and nobody waits for ever (protocol 8)."""
+    calls = [(str(notes), "x")] * 6
+    report = shop.poimen.dispatch(shop.poimen.starmap(shop.priced_never, calls), concurrency=2).wait(timeout=30)
+    assert report.failed == 6
+    assert {error.type for error in report.errors.values()} == {"ValueError"}
+    assert shop.poimen.cache.stats("tests.acceptance.shop.priced_never").size == 0
+
+
+def test_labels_find_it_again(shop: ModuleType, notes: Path) -> None:
+    """Results are invalidated by activity, task id, model and tag, and found by the key of a call (promise C7)."""
+    item = Item(shop.priced.s(str(notes), "x"), id="a", task_id="T1.1", model_id="gpt", tags=["red"])
+    cache = shop.poimen.cache
+    for number, scope in enumerate(
+        ({"task_id": "T1.1"}, {"model_id": "gpt"}, {"tag": "red"}, {"activity": shop.priced.name}), start=1
+    ):
+        shop.poimen.dispatch([item]).wait(timeout=30)
+        assert runs(notes) == {"x": number}
+        assert cache.invalidate(**scope) >= 1
+    shop.poimen.dispatch([shop.priced.s(str(notes), "y")]).wait(timeout=30)
+    key = cache.key_for(shop.priced, str(notes), name="y")
+    assert cache.get(key) == "price of y"
+    cache.invalidate(key=key)
+    assert cache.get(key) is MISSING
+
+
+def test_a_large_result_reaches_who_waited(shop: ModuleType) -> None:
+    """A value of some hundred kilobytes is kept, and comes back the same."""
+    calls = [(300_000,)] * 3
+    one = shop.poimen.dispatch(shop.poimen.starmap(shop.sized, calls)).wait(timeout=30)
+    two = shop.poimen.dispatch(shop.poimen.starmap(shop.sized, calls)).wait(timeout=30)
+    assert len({*one.results.values(), *two.results.values()}) == 1
+
+
+def test_a_call_without_a_canonical_form(shop: ModuleType, notes: Path) -> None:
+    """NaN equals nothing: such a call is refused with its path, or runs uncached if its policy says so (fault G06)."""
+    with pytest.raises(UncacheableArguments, match=r'item "1".*name.*NaN'):
+        shop.poimen.dispatch(shop.poimen.starmap(shop.priced, [(str(notes), "x"), (str(notes), float("nan"))]))
+    assert runs(notes) == {}
+    calls = [(str(notes), float("nan"))] * 2
+    assert shop.poimen.dispatch(shop.poimen.starmap(shop.priced_anyway, calls)).wait(timeout=30).succeeded == 2
+    assert runs(notes) == {"nan": 2}
+    assert shop.poimen.cache.stats(shop.priced_anyway.name).uncacheable == 2
+
+
+def test_a_killed_leader_is_followed(shop: ModuleType, lanes: Workers, notes: Path) -> None:
+    """When the process that computes is killed, the next item computes, and all get the value (fault G02)."""
+    batch = shop.poimen.dispatch(shop.poimen.starmap(shop.priced, [(str(notes), "slow", 0.8)] * 5), concurrency=2)
+    eventually(lambda: runs(notes) == {"slow": 1})
+    for process in lanes.all[0].children():
+        process.kill()
+    report = batch.wait(timeout=60)
+    assert (report.succeeded, set(report.results.values())) == (5, {"price of slow"})
+    assert runs(notes)["slow"] == 2
+
+
+def test_cancelling_ends_what_waits(shop: ModuleType, notes: Path) -> None:
+    """Items that wait for another batch's computation are cancelled with their own batch (promise D8)."""
+    leader = shop.poimen.dispatch([shop.priced.s(str(notes), "long", 1.0)])
+    eventually(lambda: runs(notes) == {"long": 1})
+    follower = shop.poimen.dispatch([shop.priced.s(str(notes), "long", 1.0)] * 3)
+    eventually(lambda: follower.status().waiting == 3)
+    follower.cancel("enough")
+    assert {outcome.status for outcome in follower.outcomes(timeout=30)} == {ItemStatus.CANCELLED}
+    assert leader.wait(timeout=30).succeeded == 1
