@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks.store.values import Part, Ticket
 from poimen_tasks.worker.pace import Paces
+from poimen_tasks.worker.pools import Pool
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -25,7 +26,7 @@ class LaneHost:
         publish: publishes tickets; never raises for an unreachable broker.
         leaving: True when the worker shuts down.
         others_wait: True when messages other than tickets wait for a slot of this worker.
-        one_quantum: True where a lane blocks the worker's own loop (solo): it leaves after each quantum.
+        pool: what can interrupt a body here, and whether a lane blocks the worker's own loop.
         eager: True under `task_always_eager`: the lane never gives way.
     """
 
@@ -37,5 +38,5 @@ class LaneHost:
     publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None]
     leaving: Callable[[], bool]
     others_wait: Callable[[], bool]
-    one_quantum: bool = False
+    pool: Pool = field(default_factory=Pool)
     eager: bool = False

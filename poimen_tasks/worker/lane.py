@@ -22,7 +22,7 @@ from poimen_tasks.worker.celery_compat import Capture, capture_here, in_focus
 from poimen_tasks.worker.claim import Call, Claim, OpenItem
 from poimen_tasks.worker.host import LaneHost
 from poimen_tasks.worker.item import Activity, Ended, Retry
-from poimen_tasks.worker.limits import ItemTimer, can_enforce
+from poimen_tasks.worker.limits import Timer
 from poimen_tasks.worker.report import FAILED, SKIPPED, SUCCEEDED, LaneReport
 
 __all__ = ["Lane"]
@@ -54,7 +54,7 @@ class Lane:
         self._quantum = host.store.settings.quantum
         self._capture = Capture(host.store.settings.max_result_bytes)
         self._activities: dict[int, Activity] = {}
-        self._timer: ItemTimer | None = None
+        self._timer: Timer | None = None
         self._report = LaneReport()
         self._lock = threading.Lock()
         self._claim = Claim.none()
@@ -122,7 +122,7 @@ class Lane:
         self.parent = info[b"parent"].decode() if info.get(b"parent") else None
         self.kind = info[b"kind"].decode() if info.get(b"kind") else None
         if any(part.time_limit or part.soft_time_limit for part in self.parts):
-            self._timer = ItemTimer() if can_enforce() else None
+            self._timer = self.host.pool.timer_for(self.parts)
             self._limited = True
         else:
             self._limited = False
@@ -139,7 +139,7 @@ class Lane:
     def _must_yield(self, age: float, reply: dict[bytes, Any]) -> bool:
         if self.host.eager:
             return False
-        if self.host.leaving() or self.host.one_quantum or (self._limited and age >= self._life):
+        if self.host.leaving() or self.host.pool.blocks or (self._limited and age >= self._life):
             return True
         return reply.get(b"others", 0) > 0 or self.host.others_wait()
 
@@ -153,7 +153,7 @@ class Lane:
             self.parts = self.host.store.reads.parts(self.batch)
             if not self._limited and any(part.time_limit or part.soft_time_limit for part in self.parts):
                 self._limited = True
-                self._timer = ItemTimer() if can_enforce() else None
+                self._timer = self.host.pool.timer_for(self.parts)
 
     def _open_claim(self, reply: dict[bytes, Any]) -> None:
         self._claim = Claim.read(reply, self._claim, self.batch, self.host.store.reads)

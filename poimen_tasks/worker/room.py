@@ -17,7 +17,7 @@ from celery.worker.request import Request
 from kombu.exceptions import KombuError
 
 from poimen_tasks.dispatch.publish import LANE_TASK, publish_tickets
-from poimen_tasks.errors import PoimenError
+from poimen_tasks.errors import PoimenError, SettingsError
 from poimen_tasks.store import Store
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.values import Part, Ticket
@@ -26,8 +26,10 @@ from poimen_tasks.worker.host import LaneHost
 from poimen_tasks.worker.keeper import Keeper, KnownLane
 from poimen_tasks.worker.lane import Lane
 from poimen_tasks.worker.pace import Paces
+from poimen_tasks.worker.pools import Pool, pool_of
 from poimen_tasks.worker.retrying import install_retry
 from poimen_tasks.worker.shared import SharedState
+from poimen_tasks.worker.wake import install_wake
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -50,7 +52,9 @@ class LaneRequest(Request):
         keeper: Keeper | None = getattr(self.task, "keeper", None)
         if keeper is not None:
             batch, slot, generation = self._lane_key()
-            keeper.lane_began(KnownLane(batch, slot, generation, pid, lambda: _kill(pid)))
+            # Without processes Celery tells the number of a thread's process, or of a greenlet: nothing to be killed.
+            child = pid if self.task.pool.processes else 0
+            keeper.lane_began(KnownLane(batch, slot, generation, child, lambda: _kill(child)))
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Celery's own limit struck: the body ignored ours."""
@@ -72,8 +76,8 @@ class LaneRequest(Request):
 
 
 def _kill(pid: int) -> bool:
-    """Kill a child. False in threads and solo, where the pid is the worker's own: the running item ends by itself."""
-    if not pid or pid == os.getpid():
+    """Kill a child. False where lanes have no process of their own: the running item ends by itself."""
+    if not pid:
         return False
     try:
         os.kill(pid, signal.SIGKILL)
@@ -93,9 +97,10 @@ class WorkerRoom:
         self._tracers: dict[str, Any] = {}
         self._shared = SharedState()
         self._keeper: Keeper | None = None
-        self._solo = False
+        self._pool = Pool()
         self._hostname = ""
         self._lane_task = self._register_lane()
+        install_wake(app)
         app.on_after_finalize.connect(self._finalized, weak=False)
         for signal_, receiver in (
             (signals.worker_init, self._worker_init),
@@ -127,6 +132,7 @@ class WorkerRoom:
         task: Any = lane
         task.Request = LaneRequest
         task.keeper = None
+        task.pool = self._pool
         return task
 
     # -- in the process that runs lanes ------------------------------------------------------------------------------
@@ -149,7 +155,7 @@ class WorkerRoom:
             publish=self.publish,
             leaving=self._is_leaving,
             others_wait=lambda: self._shared.others_wait,
-            one_quantum=self._solo,
+            pool=self._pool,
             eager=eager,
         )
         return Lane(host, batch, slot, generation, queue).run()
@@ -186,7 +192,11 @@ class WorkerRoom:
             return
         self._hostname = sender.hostname
         quicken_requests(self.app)
-        self._solo = "solo" in str(getattr(sender, "pool_cls", ""))
+        try:
+            self._pool = self._lane_task.pool = pool_of(sender.pool_cls)
+        except SettingsError as error:
+            # A receiver's exceptions are only logged; this one ends the worker, with the text on stderr.
+            raise SystemExit(str(error)) from None
 
     def _process_init(self, **_: Any) -> None:
         # A child has connections of its own; those of the parent stay untouched. Opened here, none costs an item time.
