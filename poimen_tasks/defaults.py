@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from celery import Celery
+from celery.app.control import Control
 
 from poimen_tasks import codec
 from poimen_tasks.errors import SettingsError
@@ -69,10 +70,21 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
+class PlainControl(Control):
+    """Remote control in JSON: other apps on this broker hear it too, and know nothing of our serializer.
+
+    A worker of a plain app would not even start: it greets all workers, and ends at an answer that it cannot read.
+    """
+
+    def __init__(self, app: Any = None) -> None:
+        super().__init__(app)
+        self.mailbox.serializer = "json"
+
+
 def new_app(name: str, settings: Settings) -> Celery:
     """A Celery app with these defaults; broker and results on the settings' Redis, if there is one yet."""
     codec.register()
-    app = Celery(name)
+    app = Celery(name, control=PlainControl)
     app.conf.update(DEFAULTS)
     try:
         url = resolve_redis_url(settings)

@@ -139,7 +139,8 @@ class Lane:
     def _must_yield(self, age: float, reply: dict[bytes, Any]) -> bool:
         if self.host.eager:
             return False
-        if self.host.leaving() or self.host.pool.blocks or (self._limited and age >= self._life):
+        pool = self.host.pool
+        if self.host.leaving() or pool.blocks or (self._limited and age >= self._life) or pool.wants_fresh_process():
             return True
         return reply.get(b"others", 0) > 0 or self.host.others_wait()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from billiard.compat import mem_rss
 from celery.concurrency import get_implementation
 
 from poimen_tasks.errors import SettingsError
@@ -33,12 +34,14 @@ class Pool:
         processes: True where each lane runs in a process of its own, which can be killed.
         blocks: True where a lane blocks the worker's own loop: it leaves after each quantum.
         make_timer: makes what keeps an item's time limits, None where nothing can interrupt a body.
+        most_memory: `--max-memory-per-child`, KiB; None without one.
     """
 
     name: str = "eager"
     processes: bool = False
     blocks: bool = False
     make_timer: Callable[[], Timer | None] = _signal_timer
+    most_memory: int | None = None
     _told: set[str] = field(default_factory=set)
 
     def timer_for(self, parts: Sequence[Part]) -> Timer | None:
@@ -55,12 +58,17 @@ class Pool:
                 )
         return timer
 
+    def wants_fresh_process(self) -> bool:
+        """True when this process holds more than it may: Celery replaces it, but only between two lanes."""
+        return bool(self.most_memory) and mem_rss() > self.most_memory
 
-def pool_of(pool_cls: Any) -> Pool:
+
+def pool_of(pool_cls: Any, *, most_memory: int | None = None) -> Pool:
     """The pool that a worker was started with.
 
     Args:
         pool_cls: a worker's `pool_cls`: a class, or a name that Celery resolves.
+        most_memory: a worker's `max_memory_per_child`, KiB.
 
     Raises:
         SettingsError: gevent or eventlet, but nothing was patched for it.
@@ -68,7 +76,7 @@ def pool_of(pool_cls: Any) -> Pool:
     kind = get_implementation(pool_cls or "prefork") if pool_cls is None or isinstance(pool_cls, str) else pool_cls
     modules = {base.__module__.removeprefix("celery.concurrency.") for base in kind.__mro__}
     if "prefork" in modules:
-        return Pool(name="prefork", processes=True)
+        return Pool(name="prefork", processes=True, most_memory=most_memory)
     if "solo" in modules:
         return Pool(name="solo", blocks=True)
     for name in _GREEN:

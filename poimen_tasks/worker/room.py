@@ -193,7 +193,9 @@ class WorkerRoom:
         self._hostname = sender.hostname
         quicken_requests(self.app)
         try:
-            self._pool = self._lane_task.pool = pool_of(sender.pool_cls)
+            self._pool = self._lane_task.pool = pool_of(
+                sender.pool_cls, most_memory=sender.max_memory_per_child
+            )
         except SettingsError as error:
             # A receiver's exceptions are only logged; this one ends the worker, with the text on stderr.
             raise SystemExit(str(error)) from None

@@ -11,7 +11,19 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench import enqueue, kills, latency, memory, million, recovery, report, speedup, throughput
+from tests.bench import (
+    enqueue,
+    fairness,
+    kills,
+    latency,
+    memory,
+    million,
+    recovery,
+    report,
+    scaling,
+    speedup,
+    throughput,
+)
 from tests.bench.apps import Bench, open_bench
 from tests.bench.measure import Row
 
@@ -27,6 +39,9 @@ GROUPS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "speedup": speedup.speedup,
     "parity": latency.parity,
     "hosts": speedup.hosts,
+    "fairness": fairness.fairness,
+    "scaling": scaling.scaling,
+    "late": scaling.late,
     "recovery": recovery.recovery,
     "kills": kills.kills,
 }
