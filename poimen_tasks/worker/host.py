@@ -25,6 +25,7 @@ class LaneHost:
     Attributes:
         publish: publishes tickets; never raises for an unreachable broker.
         leaving: True when the worker shuts down.
+        known_elsewhere: whether another worker knows a task (and serves a queue) that this one does not know.
         others_wait: True when messages other than tickets wait for a slot of this worker.
         pool: what can interrupt a body here, and whether a lane blocks the worker's own loop.
         eager: True under `task_always_eager`: the lane never gives way.
@@ -38,5 +39,6 @@ class LaneHost:
     publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None]
     leaving: Callable[[], bool]
     others_wait: Callable[[], bool]
+    known_elsewhere: Callable[[str, str], bool]
     pool: Pool = field(default_factory=Pool)
     eager: bool = False

@@ -85,6 +85,9 @@ class Lane:
             while self._ended is None:
                 began = perf_counter()
                 self._open_claim(reply)
+                if self._activity(self._claim.part).task is None and self._is_anothers():
+                    self._leave("decline")
+                    break
                 if len(self._claim) > 1 and watcher is None:
                     self._watching = True
                     watcher = threading.Thread(target=self._watch, name="poimen-lane-watcher", daemon=True)
@@ -135,6 +138,10 @@ class Lane:
             origin=self.batch,
         )
         self._outer = context.enter(self._running)
+
+    def _is_anothers(self) -> bool:
+        """True when this worker does not know the claimed task, but another one does: a deployment is under way."""
+        return not self.host.eager and self.host.known_elsewhere(self._activity_name(), self.queue)
 
     def _must_yield(self, age: float, reply: dict[bytes, Any]) -> bool:
         if self.host.eager:

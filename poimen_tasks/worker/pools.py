@@ -51,8 +51,8 @@ class Pool:
             self._told.add(activity)
             if timer is None:
                 log.warning(
-                    "task %s has a time limit, but nothing can interrupt a body on the %s pool: its items run as long as "
-                    "they like; serve it with -P prefork, or give what it waits for a timeout of its own",
+                    "task %s has a time limit, but nothing can interrupt a body on the %s pool: its items run as long "
+                    "as they like; serve it with -P prefork, or give what it waits for a timeout of its own",
                     activity,
                     self.name,
                 )

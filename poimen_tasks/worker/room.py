@@ -22,6 +22,7 @@ from poimen_tasks.store import Store
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.values import Part, Ticket
 from poimen_tasks.worker.celery_compat import count_waiting, quicken_requests
+from poimen_tasks.worker.deployments import KNOWN, known_elsewhere, mark_of
 from poimen_tasks.worker.host import LaneHost
 from poimen_tasks.worker.keeper import Keeper, KnownLane
 from poimen_tasks.worker.lane import Lane
@@ -97,6 +98,7 @@ class WorkerRoom:
         self._tracers: dict[str, Any] = {}
         self._shared = SharedState()
         self._keeper: Keeper | None = None
+        self._left: set[str] = set()
         self._pool = Pool()
         self._hostname = ""
         self._lane_task = self._register_lane()
@@ -155,10 +157,25 @@ class WorkerRoom:
             publish=self.publish,
             leaving=self._is_leaving,
             others_wait=lambda: self._shared.others_wait,
+            known_elsewhere=self._known_elsewhere,
             pool=self._pool,
             eager=eager,
         )
         return Lane(host, batch, slot, generation, queue).run()
+
+    def _known_elsewhere(self, activity: str, queue: str) -> bool:
+        """Asked about a task that is not registered here."""
+        if not known_elsewhere(self.store, activity, queue):
+            return False
+        if activity not in self._left:
+            self._left.add(activity)
+            log.warning(
+                "task %s is not registered with this worker, but with another of queue %r: its items are left to that "
+                "one; deploy the same code here",
+                activity,
+                queue,
+            )
+        return True
 
     def publish(self, tickets: Sequence[Ticket], parts_of: Mapping[str, Sequence[Part]]) -> None:
         """Publish; what cannot be published is overdue soon, and the keeper issues it again."""
@@ -193,9 +210,7 @@ class WorkerRoom:
         self._hostname = sender.hostname
         quicken_requests(self.app)
         try:
-            self._pool = self._lane_task.pool = pool_of(
-                sender.pool_cls, most_memory=sender.max_memory_per_child
-            )
+            self._pool = self._lane_task.pool = pool_of(sender.pool_cls, most_memory=sender.max_memory_per_child)
         except SettingsError as error:
             # A receiver's exceptions are only logged; this one ends the worker, with the text on stderr.
             raise SystemExit(str(error)) from None
@@ -224,6 +239,7 @@ class WorkerRoom:
                 "pool": str(worker.pool_cls.__module__),
                 "slots": slots,
                 "tasks": len(self.app.tasks),
+                KNOWN: mark_of(self.app.tasks),
             },
             publish=self.publish,
             count_waiting=lambda queue: count_waiting(self.app, queue),

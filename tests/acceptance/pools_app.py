@@ -13,12 +13,17 @@ from celery import current_task
 
 from poimen_tasks import Poimen, RetryPolicy
 from poimen_tasks.context import current_item
-from tests.acceptance.shop import note
 
 poimen = Poimen("pools")
 app = poimen.celery
 # Not shared with other apps: the module is imported anew for each test.
 task = partial(poimen.task, shared=False)
+
+
+def note(path: str, text: str) -> None:
+    """Append a line that is never torn: what a body leaves behind for the test to count."""
+    with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123 - append mode, one write
+        file.write(text + "\n")
 
 
 def _lines(path: str) -> int:
@@ -62,10 +67,12 @@ def marked(path: str, name: str, seconds: float = 0.0) -> str:
 
 
 @task
-def meet(path: str, name: str, others: int) -> str:
-    """Note that it started, and wait until so many have: they run at the same time, or all of them fail."""
-    note(path, name)
+def meet(path: str, name: str, others: int, seconds: float = 0.0) -> str:
+    """Note that it started, wait until so many have, sleep, note that it ended: so many run at once, or all fail."""
+    note(path, f"start {name} {os.getpid()}")
     _until(lambda: _lines(path) >= others, f"{name}: only {_lines(path)} of {others} run at the same time")
+    time.sleep(seconds)
+    note(path, f"end {name} {os.getpid()}")
     return name
 
 
@@ -147,11 +154,20 @@ def hard_limited(seconds: float) -> str:
 
 
 @task
-def grows(path: str, megabytes: int) -> int:
-    """Keep memory, and tell how much this process holds."""
-    _kept.append(bytearray(megabytes << 20))
-    note(path, str(os.getpid()))
+def grows(megabytes: int) -> int:
+    """Keep memory; tells in which process."""
+    _kept.append(b"x" * (megabytes << 20))
+    time.sleep(0.02)
     return os.getpid()
 
 
-_kept: list[bytearray] = []
+_kept: list[bytes] = []
+
+if "POOLS_OLD" not in os.environ:
+
+    @task
+    def newest(path: str, name: str) -> str:
+        """A task that an older deployment does not have."""
+        note(path, f"{name} {os.getppid()}")
+        time.sleep(0.05)
+        return name

@@ -1,4 +1,4 @@
-"""A hundred batches of a hundred short items, dispatched at once on eight slots: none is served much later than another."""
+"""A hundred batches of a hundred short items, dispatched at once on eight slots: none comes much later than another."""
 
 from __future__ import annotations
 
