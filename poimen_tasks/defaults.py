@@ -70,10 +70,11 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-class _JsonControl(Control):
-    """Remote control in JSON: our codec is for arguments and results, and refuses what some replies are made of.
+class PlainControl(Control):
+    """Remote control in JSON: other apps on this broker hear it too, and know nothing of our serializer.
 
-    `inspect stats` is one of them; and a reply that cannot be encoded leaves a worker deaf.
+    A worker of a plain app would not even start: it greets all workers, and ends at an answer that it cannot read. And
+    our codec refuses what some replies are made of (`inspect stats`), which would leave a worker deaf.
     """
 
     mailbox: Any
@@ -88,7 +89,7 @@ class _JsonControl(Control):
 def new_app(name: str, settings: Settings) -> Celery:
     """A Celery app with these defaults; broker and results on the settings' Redis, if there is one yet."""
     codec.register()
-    app = Celery(name, control=_JsonControl)
+    app = Celery(name, control=PlainControl)
     app.conf.update(DEFAULTS)
     try:
         url = resolve_redis_url(settings)

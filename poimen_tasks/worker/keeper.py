@@ -94,6 +94,7 @@ class Keeper:
         self._shared = shared
         self._reserved = reserved
         self._lanes: dict[tuple[str, int, int], KnownLane] = {}
+        self._spared: set[str] = set()
         self._lost: SimpleQueue[tuple[tuple[str, int, int], str, str]] = SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="poimen-keeper", daemon=True)
@@ -223,6 +224,13 @@ class Keeper:
                     if lane is not None and lane.kill():
                         log.warning("batch %s was cancelled with terminate: killed process %d", lane.batch, lane.pid)
                         self.lane_lost(key, "lost", "terminated by cancel")
+                    elif lane is not None and lane.batch not in self._spared:
+                        self._spared.add(lane.batch)
+                        log.warning(
+                            "batch %s was cancelled with terminate, but only prefork can end a body: its running items "
+                            "go on to their end, or to their next checkpoint()",
+                            lane.batch,
+                        )
                 elif answer.startswith("signal:"):
                     self._signal(key, answer)
 

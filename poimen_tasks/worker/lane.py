@@ -26,7 +26,7 @@ from poimen_tasks.worker.claim import Call, Claim, OpenItem
 from poimen_tasks.worker.host import LaneHost
 from poimen_tasks.worker.item import Activity, Ended, Retry
 from poimen_tasks.worker.lane_events import LaneEvents
-from poimen_tasks.worker.limits import ItemTimer, can_enforce
+from poimen_tasks.worker.limits import Timer
 from poimen_tasks.worker.report import CANCELLED, FAILED, SKIPPED, SUCCEEDED, LaneReport
 from poimen_tasks.worker.steps import LaneSteps
 
@@ -51,7 +51,7 @@ class Lane(LaneSteps):
         self._quantum = host.store.settings.quantum
         self._capture = Capture(host.store.settings.max_result_bytes)
         self._activities: dict[int, Activity] = {}
-        self._timer: ItemTimer | None = None
+        self._timer: Timer | None = None
         self._report = LaneReport()
         self._lock = threading.Lock()
         self._claim = Claim.none()
@@ -89,6 +89,9 @@ class Lane(LaneSteps):
             while self._ended is None:
                 began = perf_counter()
                 self._open_claim(reply)
+                if self._activity(self._claim.part).task is None and self._is_anothers():
+                    self._leave("decline")
+                    break
                 if len(self._claim) > 1 and watcher is None:
                     self._watching = True
                     watcher = threading.Thread(target=self._watch, name="poimen-lane-watcher", daemon=True)
@@ -127,7 +130,7 @@ class Lane(LaneSteps):
         self.kind = info[b"kind"].decode() if info.get(b"kind") else None
         self._trace = unpack_trace(info.get(b"trace"))
         if any(part.time_limit or part.soft_time_limit for part in self.parts):
-            self._timer = ItemTimer() if can_enforce() else None
+            self._timer = self.host.pool.timer_for(self.parts)
             self._limited = True
         else:
             self._limited = False
@@ -141,10 +144,15 @@ class Lane(LaneSteps):
         )
         self._outer = context.enter(self._running)
 
+    def _is_anothers(self) -> bool:
+        """True when this worker does not know the claimed task, but another one does: a deployment is under way."""
+        return not self.host.eager and self.host.known_elsewhere(self._activity_name(), self.queue)
+
     def _must_yield(self, age: float, reply: dict[bytes, Any]) -> bool:
         if self.host.eager:
             return False
-        if self.host.leaving() or self.host.one_quantum or (self._limited and age >= self._life):
+        pool = self.host.pool
+        if self.host.leaving() or pool.blocks or (self._limited and age >= self._life) or pool.wants_fresh_process():
             return True
         return reply.get(b"others", 0) > 0 or self.host.others_wait()
 
@@ -158,7 +166,7 @@ class Lane(LaneSteps):
             self.parts = self.host.store.reads.parts(self.batch)
             if not self._limited and any(part.time_limit or part.soft_time_limit for part in self.parts):
                 self._limited = True
-                self._timer = ItemTimer() if can_enforce() else None
+                self._timer = self.host.pool.timer_for(self.parts)
 
     def _open_claim(self, reply: dict[bytes, Any]) -> None:
         self._claim = Claim.read(reply, self._claim, self.batch, self.host.store.reads)

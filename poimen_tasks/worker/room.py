@@ -24,13 +24,16 @@ from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.values import Part, Ticket
 from poimen_tasks.worker import inspecting  # noqa: F401 - registers its command
 from poimen_tasks.worker.celery_compat import count_waiting, quicken_requests
+from poimen_tasks.worker.deployments import KNOWN, known_elsewhere, mark_of
 from poimen_tasks.worker.events import EventStream, are_enabled
 from poimen_tasks.worker.host import LaneHost
 from poimen_tasks.worker.keeper import Keeper, KnownLane
 from poimen_tasks.worker.lane import Lane
 from poimen_tasks.worker.pace import Paces
+from poimen_tasks.worker.pools import Pool, pool_of
 from poimen_tasks.worker.retrying import install_retry
 from poimen_tasks.worker.shared import SharedState
+from poimen_tasks.worker.wake import install_wake
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -53,7 +56,10 @@ class LaneRequest(Request):
         keeper: Keeper | None = getattr(self.task, "keeper", None)
         if keeper is not None:
             batch, slot, generation = self._lane_key()
-            keeper.lane_began(KnownLane(batch, slot, generation, pid, lambda: _kill(pid), message_id=self.id))
+            # Without processes Celery tells the number of a thread's process, or of a greenlet: nothing to be killed.
+            child = pid if self.task.pool.processes else 0
+            lane = KnownLane(batch, slot, generation, child, lambda: _kill(child), message_id=self.id)
+            keeper.lane_began(lane)
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Celery's own limit struck: the body ignored ours."""
@@ -75,8 +81,8 @@ class LaneRequest(Request):
 
 
 def _kill(pid: int) -> bool:
-    """Kill a child. False in threads and solo, where the pid is the worker's own: the running item ends by itself."""
-    if not pid or pid == os.getpid():
+    """Kill a child. False where lanes have no process of their own: the running item ends by itself."""
+    if not pid:
         return False
     try:
         os.kill(pid, signal.SIGKILL)
@@ -110,10 +116,12 @@ class WorkerRoom:
         self._shared = SharedState()
         self._keeper: Keeper | None = None
         self._streams: dict[int, EventStream] = {}
-        self._solo = False
+        self._left: set[str] = set()
+        self._pool = Pool()
         self._hostname = ""
         self._lane_task = self._register_lane()
         self._serves = False
+        install_wake(app)
         app.on_after_finalize.connect(self._finalized, weak=False)
         if app.finalized:  # type: ignore[attr-defined]  # missing in the stubs
             self._finalized()
@@ -150,6 +158,7 @@ class WorkerRoom:
         task: Any = lane
         task.Request = LaneRequest
         task.keeper = None
+        task.pool = self._pool
         return task
 
     # -- in the process that runs lanes ------------------------------------------------------------------------------
@@ -185,11 +194,26 @@ class WorkerRoom:
             publish=self.publish,
             leaving=self._is_leaving,
             others_wait=lambda: self._shared.others_wait,
-            one_quantum=self._solo,
+            known_elsewhere=self._known_elsewhere,
+            pool=self._pool,
             eager=eager,
             events=None if eager else self.events,
         )
         return Lane(host, batch, slot, generation, queue, message_id=message_id).run()
+
+    def _known_elsewhere(self, activity: str, queue: str) -> bool:
+        """Asked about a task that is not registered here."""
+        if not known_elsewhere(self.store, activity, queue):
+            return False
+        if activity not in self._left:
+            self._left.add(activity)
+            log.warning(
+                "task %s is not registered with this worker, but with another of queue %r: its items are left to that "
+                "one; deploy the same code here",
+                activity,
+                queue,
+            )
+        return True
 
     def publish(self, tickets: Sequence[Ticket], parts_of: Mapping[str, Sequence[Part]]) -> None:
         """Publish; what cannot be published is overdue soon, and the keeper issues it again."""
@@ -234,7 +258,11 @@ class WorkerRoom:
         self._hostname = sender.hostname
         self._shared.leaving = False  # a process may run one worker after another
         quicken_requests(self.app)
-        self._solo = "solo" in str(getattr(sender, "pool_cls", ""))
+        try:
+            self._pool = self._lane_task.pool = pool_of(sender.pool_cls, most_memory=sender.max_memory_per_child)
+        except SettingsError as error:
+            # A receiver's exceptions are only logged; this one ends the worker, with the text on stderr.
+            raise SystemExit(str(error)) from None
 
     def _process_init(self, **_: Any) -> None:
         # A child has connections of its own; those of the parent stay untouched. Opened here, none costs an item time.
@@ -268,6 +296,7 @@ class WorkerRoom:
                 "pool": str(worker.pool_cls.__module__),
                 "slots": slots,
                 "tasks": len(self.app.tasks),
+                KNOWN: mark_of(self.app.tasks),
             },
             publish=self.publish,
             count_waiting=lambda queue: count_waiting(self.app, queue),
