@@ -23,26 +23,28 @@ from poimen_tasks.store.values import Part
 if TYPE_CHECKING:
     from celery import Celery
 
-__all__ = ["PRIORITIES", "ROUTE_OPTIONS", "Router", "broker_priority", "check_limits"]
+__all__ = ["AMQP", "PRIORITIES", "ROUTE_OPTIONS", "Router", "broker_priority", "check_limits", "speaks_amqp"]
 
 PRIORITIES = ("high", "normal", "low")
 """The priority names of a batch, most urgent first."""
 
 ROUTE_OPTIONS = ("queue", "exchange", "routing_key", "priority", "time_limit", "soft_time_limit")
-_AMQP = frozenset({"amqp", "amqps", "pyamqp", "py-amqp", "librabbitmq"})
+AMQP = frozenset({"amqp", "amqps", "pyamqp", "py-amqp", "librabbitmq"})
+"""The schemes of broker URLs that mean AMQP: RabbitMQ and its like."""
 _MAX_LOST = RetryPolicy().max_lost
 
 
-def _first_served_is_low(app: Celery) -> bool:
-    """True unless the broker speaks AMQP: Redis and the other virtual transports serve lower numbers first."""
-    return str(app.connection_for_write().transport_cls) not in _AMQP
+def speaks_amqp(app: Celery) -> bool:
+    """True when the app's broker is RabbitMQ or its like; opens no connection."""
+    return str(app.connection_for_write().transport_cls) in AMQP
 
 
 def broker_priority(app: Celery, priority: str | int | None) -> int | None:
     """Turn a priority name into the broker's number; a number is passed on as it is.
 
     `normal` is the app's `task_default_priority`, which may be None: the broker's own default. With Redis that is the
-    first-served level, so an app that uses `high` sets `task_default_priority`.
+    first-served level, so an app that uses `high` sets `task_default_priority`. AMQP serves higher numbers first, in
+    queues that are declared with `x-max-priority`; in others every message waits its turn.
 
     Raises:
         InvalidArgument: neither a known name nor an integer from 0 to 255.
@@ -51,7 +53,8 @@ def broker_priority(app: Celery, priority: str | int | None) -> int | None:
         default: int | None = app.conf.task_default_priority
         return default
     if priority in ("high", "low"):
-        return 0 if (priority == "high") == _first_served_is_low(app) else 9
+        # Redis and the other virtual transports serve lower numbers first, AMQP higher ones.
+        return 9 if (priority == "high") == speaks_amqp(app) else 0
     if isinstance(priority, int) and not isinstance(priority, bool) and 0 <= priority <= 255:
         return priority
     raise InvalidArgument(f"priority {priority!r:.60} is not allowed; use one of {', '.join(PRIORITIES)} or a number")
@@ -189,12 +192,28 @@ class Router:
     def _bound(self, name: str, exchange: str | None, routing_key: str | None) -> Queue:
         """The queue behind a bare exchange: a runner serves a queue, so there must be one that this app knows."""
         for queue in self._app.amqp.queues.values():
-            if queue.exchange.name == exchange and routing_key in (None, queue.routing_key):
+            if queue.exchange.name == exchange and _leads_to(routing_key, queue):
                 return queue
         raise InvalidArgument(
             f"task {name}: exchange {exchange!r} with routing key {routing_key!r} leads to none of this app's queues; "
             "name the queue too"
         )
+
+
+def _leads_to(routing_key: str | None, queue: Queue) -> bool:
+    """Whether a message with this key reaches a queue of the exchange."""
+    if routing_key is None or routing_key == queue.routing_key or queue.exchange.type == "fanout":
+        return True
+    return queue.exchange.type == "topic" and _fits(routing_key.split("."), queue.routing_key.split("."))
+
+
+def _fits(words: list[str], pattern: list[str]) -> bool:
+    """A topic's pattern: `*` stands for one word, `#` for any number."""
+    if not pattern:
+        return not words
+    if pattern[0] == "#":
+        return any(_fits(words[at:], pattern[1:]) for at in range(len(words) + 1))
+    return bool(words) and pattern[0] in ("*", words[0]) and _fits(words[1:], pattern[1:])
 
 
 def _hashable(value: Any) -> Any:

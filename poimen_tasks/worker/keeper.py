@@ -1,7 +1,8 @@
 """The keeper: one thread in every worker's parent. It renews its lanes' leases and says that the worker lives.
 
 One elected keeper also does the fleet's chores: it reaps lost lanes, issues tickets again, releases what is due.
-It has a Redis client of its own, so that a child that is forked meanwhile shares nothing with it.
+It has a Redis client of its own, so that a child that is forked meanwhile shares nothing with it. What it has to say to
+the broker is said by another thread: leases are renewed whatever the broker does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import msgpack
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.values import Part, Ticket
+from poimen_tasks.worker.broker import BrokerThread
 
 if TYPE_CHECKING:
     from poimen_tasks.store import Store
@@ -28,18 +30,41 @@ __all__ = ["Keeper", "KnownLane"]
 
 log = logging.getLogger(__name__)
 
+#: Seconds after which the message of a lane is acknowledged at the latest. RabbitMQ closes the channel of a consumer
+#: that owes an acknowledgement for half an hour, and would deliver that worker's plain tasks again while they run.
+ACK_AFTER = 900.0
+
 
 class KnownLane:
     """A lane that a child of this worker runs, as its parent knows it."""
 
-    __slots__ = ("batch", "generation", "kill", "pid", "slot")
+    __slots__ = ("_acknowledge", "_since", "batch", "generation", "is_over", "kill", "pid", "slot")
 
-    def __init__(self, batch: str, slot: int, generation: int, pid: int, kill: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        batch: str,
+        slot: int,
+        generation: int,
+        pid: int,
+        kill: Callable[[], bool],
+        *,
+        is_over: Callable[[], bool],
+        acknowledge: Callable[[], None] | None = None,
+    ) -> None:
         self.batch = batch
         self.slot = slot
         self.generation = generation
         self.pid = pid
         self.kill = kill
+        self.is_over = is_over
+        self._acknowledge = acknowledge
+        self._since = monotonic()
+
+    def acknowledge_old(self) -> None:
+        """Acknowledge the message of a lane that has run for long, where that is not done at its start."""
+        if self._acknowledge is not None and monotonic() - self._since >= ACK_AFTER:
+            acknowledge, self._acknowledge = self._acknowledge, None
+            acknowledge()
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -68,7 +93,7 @@ class Keeper:
         offers: Callable[[], Sequence[tuple[str, int]]],
         details: dict[str, Any],
         publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None],
-        count_waiting: Callable[[str], int],
+        count_waiting: Callable[[str], int | None],
         shared: SharedState,
         reserved: Callable[[], int],
     ) -> None:
@@ -80,23 +105,28 @@ class Keeper:
         self._count_waiting = count_waiting
         self._shared = shared
         self._reserved = reserved
-        self._lanes: dict[tuple[str, int, int], KnownLane] = {}
+        self._lanes: set[KnownLane] = set()
         self._lost: SimpleQueue[tuple[tuple[str, int, int], str, str]] = SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="poimen-keeper", daemon=True)
+        self._broker = BrokerThread(
+            publish=self._issue, check=self._check_tickets, look=self._look, period=store.settings.quantum
+        )
 
     def start(self) -> None:
         """Begin."""
+        self._broker.start()
         self._thread.start()
 
     def stop(self) -> None:
         """Say goodbye to the fleet and end."""
         self._stopping.set()
         self._thread.join(timeout=5.0)
+        self._broker.stop(timeout=5.0)
 
     def lane_began(self, lane: KnownLane) -> None:
         """A child began a lane; its lease is renewed from here."""
-        self._lanes[lane.key] = lane
+        self._lanes.add(lane)
 
     def lane_lost(self, key: tuple[str, int, int], why: str, detail: str) -> None:
         """A child died or was killed under a lane; it is settled at once. Called from the worker's own loop."""
@@ -106,14 +136,11 @@ class Keeper:
 
     def _run(self) -> None:
         settings = self._store.settings
-        next_tick = next_look = monotonic()
+        next_tick = monotonic()
         while not self._stopping.is_set():
             try:
                 self._settle_lost(timeout=min(0.05, settings.tick))
-                self._look_for_the_dead()
-                if monotonic() >= next_look:
-                    next_look = monotonic() + settings.quantum
-                    self._shared.others_wait = bool(self._lanes) and self._others_wait()
+                self._look_at_lanes()
                 if monotonic() >= next_tick:
                     next_tick = monotonic() + settings.tick
                     self._beat(leave=False)
@@ -141,10 +168,14 @@ class Keeper:
             # The lane is renewed until it is settled, so it must not be forgotten.
             self._lost.put(lost)
             raise
-        self._lanes.pop(key, None)
+        self._forget(key)
         if reaped:
             log.warning("lane %s slot %d was lost (%s): %s", key[0], key[1], why, detail)
-        self._issue(tickets)
+        self._broker.issue(tickets)
+
+    def _forget(self, key: tuple[str, int, int]) -> None:
+        for lane in [lane for lane in list(self._lanes) if lane.key == key]:
+            self._lanes.discard(lane)
 
     def _beat(self, *, leave: bool) -> None:
         settings, scripts = self._store.settings, self._store.scripts
@@ -160,6 +191,9 @@ class Keeper:
         if chores[b"leader"]:
             self._lead(chores)
 
+    def _look(self) -> None:
+        self._shared.others_wait = bool(self._lanes) and self._others_wait()
+
     def _others_wait(self) -> bool:
         """Whether messages that are not tickets wait, in a queue or in this worker's hands.
 
@@ -167,28 +201,37 @@ class Keeper:
         """
         waiting = self._reserved()
         for queue, _slots in self._offers():
-            waiting += self._count_waiting(queue) - self._store.reads.tickets_out(queue)
+            count = self._count_waiting(queue)
+            waiting += 0 if count is None else count - self._store.reads.tickets_out(queue)
         return waiting > 0
 
-    def _look_for_the_dead(self) -> None:
-        """A child that is gone is settled at once; the worker itself notices only after some seconds."""
-        for lane in list(self._lanes.values()):
-            if _has_died(lane.pid):
-                self._lanes.pop(lane.key, None)
+    def _look_at_lanes(self) -> None:
+        """A child that is gone is settled at once; the worker itself notices only after some seconds.
+
+        A lane that ended is forgotten: of a ticket that came twice one ends at once, and the other one's lease is not
+        ours to renew.
+        """
+        for lane in list(self._lanes):
+            lane.acknowledge_old()
+            if lane.is_over():
+                self._lanes.discard(lane)
+            elif _has_died(lane.pid):
+                self._lanes.discard(lane)
                 self.lane_lost(lane.key, "lost", f"process {lane.pid} died")
 
     def _renew(self) -> None:
-        keys = list(self._lanes)
+        lanes = {lane.key: lane for lane in list(self._lanes)}
+        keys = list(lanes)
         for at in range(0, len(keys), 500):
             some = keys[at : at + 500]
             for key, answer in zip(
                 some, self._store.scripts.renew_leases(some, lease=self._store.settings.lease), strict=True
             ):
                 if answer == "gone":
-                    self._lanes.pop(key, None)
+                    self._forget(key)
                 elif answer == "kill":
-                    lane = self._lanes.get(key)
-                    if lane is not None and lane.kill():
+                    lane = lanes[key]
+                    if lane.kill():
                         log.warning("batch %s was cancelled with terminate: killed process %d", lane.batch, lane.pid)
                         self.lane_lost(key, "lost", "terminated by cancel")
 
@@ -201,20 +244,27 @@ class Keeper:
             )
             if reaped:
                 log.warning("batch %s: the lease of slot %s expired", batch, slot)
-            self._issue(tickets)
+            self._broker.issue(tickets)
         for batch in dict.fromkeys([*chores[b"due"], *chores[b"hungry"]]):
-            self._issue(scripts.promote_batch(batch.decode()))
-        self._check_tickets([member.decode().split("\t") for member in chores[b"tickets"]])
+            self._broker.issue(scripts.promote_batch(batch.decode()))
+        self._broker.check([member.decode().split("\t") for member in chores[b"tickets"]])
+
+    # -- the broker's thread -----------------------------------------------------------------------------------------
 
     def _check_tickets(self, overdue: list[list[str]]) -> None:
-        """Issue an overdue ticket again when its queue holds fewer messages than tickets are out."""
-        short: dict[str, bool] = {}
+        """Issue an overdue ticket again when its queue holds fewer messages than tickets are out.
+
+        While the broker does not answer it stays overdue, so that it is looked for as soon as the broker is back.
+        """
+        short: dict[str, bool | None] = {}
         for batch, slot in overdue:
             queue = self._store.reads.ticket_queue(batch, int(slot))
             if queue is not None and queue not in short:
-                short[queue] = self._count_waiting(queue) < self._store.reads.tickets_out(queue)
-            tickets = self._store.scripts.reissue_ticket(batch, int(slot), reissue=queue is not None and short[queue])
-            self._issue(tickets)
+                count = self._count_waiting(queue)
+                short[queue] = None if count is None else count < self._store.reads.tickets_out(queue)
+            missing = False if queue is None else short[queue]
+            if missing is not None:
+                self._issue(self._store.scripts.reissue_ticket(batch, int(slot), reissue=missing))
 
     def _issue(self, tickets: Sequence[Ticket]) -> None:
         if not tickets:

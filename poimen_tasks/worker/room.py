@@ -17,11 +17,13 @@ from celery.worker.request import Request
 from kombu.exceptions import KombuError
 
 from poimen_tasks.dispatch.publish import LANE_TASK, publish_tickets
+from poimen_tasks.dispatch.routing import speaks_amqp
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.store import Store
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.values import Part, Ticket
-from poimen_tasks.worker.celery_compat import count_waiting, quicken_requests
+from poimen_tasks.worker.broker import QueueDepths
+from poimen_tasks.worker.celery_compat import quicken_requests
 from poimen_tasks.worker.host import LaneHost
 from poimen_tasks.worker.keeper import Keeper, KnownLane
 from poimen_tasks.worker.lane import Lane
@@ -50,7 +52,12 @@ class LaneRequest(Request):
         keeper: Keeper | None = getattr(self.task, "keeper", None)
         if keeper is not None:
             batch, slot, generation = self._lane_key()
-            keeper.lane_began(KnownLane(batch, slot, generation, pid, lambda: _kill(pid)))
+            late = self.acknowledge if self.task.acks_late else None
+            lane = KnownLane(batch, slot, generation, pid, lambda: _kill(pid), is_over=self._is_over, acknowledge=late)
+            keeper.lane_began(lane)
+
+    def _is_over(self) -> bool:
+        return self not in worker_state.active_requests
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Celery's own limit struck: the body ignored ours."""
@@ -186,6 +193,9 @@ class WorkerRoom:
             return
         self._hostname = sender.hostname
         quicken_requests(self.app)
+        # An AMQP broker pushes as many messages as are unacknowledged at most: with early acknowledgement a busy worker
+        # would be sent more, and hold them while another idles. Redis hands out what is asked for.
+        self._lane_task.acks_late = speaks_amqp(self.app)
         self._solo = "solo" in str(getattr(sender, "pool_cls", ""))
 
     def _process_init(self, **_: Any) -> None:
@@ -214,7 +224,7 @@ class WorkerRoom:
                 "tasks": len(self.app.tasks),
             },
             publish=self.publish,
-            count_waiting=lambda queue: count_waiting(self.app, queue),
+            count_waiting=QueueDepths(self.app).count,
             shared=self._shared,
             reserved=lambda: len(worker_state.reserved_requests) - len(worker_state.active_requests),
         )

@@ -22,19 +22,19 @@ APP = "tests.acceptance.shop"
 
 
 @contextlib.contextmanager
-def imported(env: Mapping[str, str]) -> Iterator[ModuleType]:
-    """The shop's module, imported anew, so that its `Poimen` has these settings."""
+def imported(env: Mapping[str, str], app: str = APP) -> Iterator[ModuleType]:
+    """The shop's module (or another), imported anew, so that its `Poimen` has these settings."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in env.items():
             patch.setenv(name, value)
-        sys.modules.pop(APP, None)
-        module = importlib.import_module(APP)
+        sys.modules.pop(app, None)
+        module = importlib.import_module(app)
         try:
             yield module
         finally:
             module.poimen.store.client.close()
             module.app.close()
-            sys.modules.pop(APP, None)
+            sys.modules.pop(app, None)
 
 
 @pytest.fixture(scope="module")

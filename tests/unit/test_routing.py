@@ -58,9 +58,29 @@ def test_a_bare_exchange_leads_to_its_queue() -> None:
     topic = Exchange("events", type="topic")
     app = make_app(task_queues=[Queue("celery"), Queue("orders", topic, routing_key="order.#")])
     assert route(app, {"exchange": "events", "routing_key": "order.#"})[:3] == ("orders", "events", "order.#")
+    assert route(app, {"exchange": "events", "routing_key": "order.new.eu"})[:3] == ("orders", "events", "order.new.eu")
     assert route(app, {"queue": "orders"})[:3] == ("orders", "events", "order.#")
     with pytest.raises(InvalidArgument, match="nowhere"):
         route(app, {"exchange": "nowhere", "routing_key": "x"})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reaches", "misses"),
+    [
+        ("order.#", ["order", "order.new", "order.new.eu"], ["orders", "an.order"]),
+        ("*.new", ["order.new"], ["a.order.new", "new"]),
+        ("a.#.b", ["a.b", "a.x.b", "a.x.y.b"], ["ab", "a.b.c"]),
+        ("a.b", ["a.b"], ["a-b"]),
+    ],
+)
+def test_a_topic_leads_where_its_pattern_says(pattern: str, reaches: list[str], misses: list[str]) -> None:
+    """A routing key without a queue is matched as the broker does: `*` is one word, `#` any number (promise D2)."""
+    app = make_app(task_queues=[Queue("there", Exchange("events", type="topic"), routing_key=pattern)])
+    for key in reaches:
+        assert route(app, {"exchange": "events", "routing_key": key})[:3] == ("there", "events", key)
+    for key in misses:
+        with pytest.raises(InvalidArgument, match="leads to none"):
+            route(app, {"exchange": "events", "routing_key": key})
 
 
 def test_one_part_for_each_combination() -> None:
