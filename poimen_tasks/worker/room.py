@@ -18,16 +18,19 @@ from celery.worker.request import Request
 from kombu.exceptions import KombuError
 
 from poimen_tasks.dispatch.publish import LANE_TASK, publish_tickets
+from poimen_tasks.dispatch.routing import speaks_amqp
 from poimen_tasks.errors import PoimenError, SettingsError
 from poimen_tasks.store import Store
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.values import Part, Ticket
 from poimen_tasks.worker import inspecting  # noqa: F401 - registers its command
-from poimen_tasks.worker.celery_compat import count_waiting, quicken_requests
+from poimen_tasks.worker.broker import QueueDepths
+from poimen_tasks.worker.celery_compat import quicken_requests
 from poimen_tasks.worker.deployments import KNOWN, known_elsewhere, mark_of
 from poimen_tasks.worker.events import EventStream, are_enabled
 from poimen_tasks.worker.host import LaneHost
-from poimen_tasks.worker.keeper import Keeper, KnownLane
+from poimen_tasks.worker.keeper import Keeper
+from poimen_tasks.worker.known_lanes import KnownLane
 from poimen_tasks.worker.lane import Lane
 from poimen_tasks.worker.pace import Paces
 from poimen_tasks.worker.pools import Pool, pool_of
@@ -55,11 +58,20 @@ class LaneRequest(Request):
         super().on_accepted(pid, time_accepted)
         keeper: Keeper | None = getattr(self.task, "keeper", None)
         if keeper is not None:
-            batch, slot, generation = self._lane_key()
             # Without processes Celery tells the number of a thread's process, or of a greenlet: nothing to be killed.
             child = pid if self.task.pool.processes else 0
-            lane = KnownLane(batch, slot, generation, child, lambda: _kill(child), message_id=self.id)
+            lane = KnownLane(
+                self._lane_key(),
+                child,
+                lambda: _kill(child),
+                is_over=self._is_over,
+                acknowledge=self.acknowledge if self.task.acks_late else None,
+                message_id=self.id,
+            )
             keeper.lane_began(lane)
+
+    def _is_over(self) -> bool:
+        return self not in worker_state.active_requests
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Celery's own limit struck: the body ignored ours."""
@@ -258,6 +270,9 @@ class WorkerRoom:
         self._hostname = sender.hostname
         self._shared.leaving = False  # a process may run one worker after another
         quicken_requests(self.app)
+        # An AMQP broker pushes as many messages as are unacknowledged at most: with early acknowledgement a busy worker
+        # would be sent more, and hold them while another idles. Redis hands out what is asked for.
+        self._lane_task.acks_late = speaks_amqp(self.app)
         try:
             self._pool = self._lane_task.pool = pool_of(sender.pool_cls, most_memory=sender.max_memory_per_child)
         except SettingsError as error:
@@ -299,7 +314,7 @@ class WorkerRoom:
                 KNOWN: mark_of(self.app.tasks),
             },
             publish=self.publish,
-            count_waiting=lambda queue: count_waiting(self.app, queue),
+            count_waiting=QueueDepths(self.app).count,
             shared=self._shared,
             reserved=lambda: len(worker_state.reserved_requests) - len(worker_state.active_requests),
             events=self.events,
