@@ -59,7 +59,8 @@ class LaneRequest(Request):
         keeper: Keeper | None = getattr(self.task, "keeper", None)
         if keeper is not None:
             # Without processes Celery tells the number of a thread's process, or of a greenlet: nothing to be killed.
-            child = pid if self.task.pool.processes else 0
+            pool: Pool = getattr(self.task, "pool", Pool())
+            child = pid if pool.processes else 0
             lane = KnownLane(
                 self._lane_key(),
                 child,

@@ -321,7 +321,7 @@ def test_connections_follow_the_settings_once_forgotten(app: Celery) -> None:
     assert app.pool is not pool
     assert app.amqp.producer_pool is not producers
     assert app.backend is not backend
-    assert app.producer_pool.connections.connection.as_uri().startswith("memory://two")
+    assert "two" in app.producer_pool.connections.connection.as_uri()
     with pytest.raises(RuntimeError, match="closed"):
         pool.acquire()
 
