@@ -8,13 +8,13 @@ from celery import Celery
 from celery.app.control import Control
 
 from poimen_tasks import codec
+from poimen_tasks.dispatch.routing import AMQP
 from poimen_tasks.errors import SettingsError
 from poimen_tasks.settings import Settings, resolve_redis_url
 
-__all__ = ["DEFAULTS", "new_app"]
+__all__ = ["DEFAULTS", "defaults_for", "new_app"]
 
-#: Each is a default only: `app.conf` may be changed afterwards.
-DEFAULTS: dict[str, Any] = {
+_EVERYWHERE: dict[str, Any] = {
     # A plain task whose worker died runs again; a lane is exempt, its items come back by their lease.
     "task_acks_late": True,
     "task_reject_on_worker_lost": True,
@@ -24,7 +24,6 @@ DEFAULTS: dict[str, Any] = {
     "worker_deduplicate_successful_tasks": False,
     # A busy worker must not hold messages while another idles.
     "worker_prefetch_multiplier": 1,
-    "worker_disable_prefetch": True,
     "worker_eta_task_limit": 1000,
     # A frozen Redis ends in an error, not in a hang.
     "redis_socket_timeout": 30,
@@ -38,6 +37,23 @@ DEFAULTS: dict[str, Any] = {
     "broker_connection_retry_on_startup": True,
     "broker_connection_max_retries": None,
     "broker_channel_error_retry": True,
+    # Nothing is ever unpickled.
+    "task_serializer": codec.SERIALIZER,
+    "result_serializer": codec.SERIALIZER,
+    "accept_content": [codec.SERIALIZER, "json"],
+    "result_accept_content": [codec.SERIALIZER, "json"],
+    "event_serializer": "json",
+    # Flower shows what happens; no state is ever computed from events.
+    "task_track_started": True,
+    "worker_send_task_events": True,
+    # It is a second publish for each message, before the worker can have the first.
+    "task_send_sent_event": False,
+    "worker_soft_shutdown_timeout": 10.0,
+}
+
+_ON_REDIS: dict[str, Any] = {
+    # Only this transport can: it takes a message when a process is free.
+    "worker_disable_prefetch": True,
     "broker_transport_options": {
         # Above any hard limit, the publish lease and clock skew; delays are kept in our own sets.
         "visibility_timeout": 6 * 3600,
@@ -55,25 +71,37 @@ DEFAULTS: dict[str, Any] = {
         "queue_order_strategy": "priority",
     },
     "task_default_priority": 3,
-    # Nothing is ever unpickled.
-    "task_serializer": codec.SERIALIZER,
-    "result_serializer": codec.SERIALIZER,
-    "accept_content": [codec.SERIALIZER, "json"],
-    "result_accept_content": [codec.SERIALIZER, "json"],
-    "event_serializer": "json",
-    # Flower shows what happens; no state is ever computed from events.
-    "task_track_started": True,
-    "worker_send_task_events": True,
-    # It is a second publish for each message, before the worker can have the first.
-    "task_send_sent_event": False,
-    "worker_soft_shutdown_timeout": 10.0,
 }
 
+_ON_AMQP: dict[str, Any] = {
+    "broker_transport_options": {
+        # A message is sent when the broker says so, not when it was written to a connection that may be dead.
+        "confirm_publish": True,
+        # A frozen broker ends in an error, not in a hang.
+        "read_timeout": 10,
+        "write_timeout": 10,
+    },
+    # A broker whose machine vanished is noticed within two of these.
+    "broker_heartbeat": 60,
+    # The middle of what `high` (9) and `low` (0) become; counts in queues that have an `x-max-priority`.
+    "task_default_priority": 5,
+}
 
-class _JsonControl(Control):
-    """Remote control in JSON: our codec is for arguments and results, and refuses what some replies are made of.
+#: The settings of an app whose broker is a Redis. Each is a default only: `app.conf` may be changed afterwards.
+DEFAULTS: dict[str, Any] = {**_EVERYWHERE, **_ON_REDIS}
 
-    `inspect stats` is one of them; and a reply that cannot be encoded leaves a worker deaf.
+
+def defaults_for(broker: str | None) -> dict[str, Any]:
+    """Settings that suit a broker, by its URL; None and every other transport than AMQP get those for Redis."""
+    amqp = broker is not None and broker.partition("://")[0] in AMQP
+    return {**_EVERYWHERE, **_ON_AMQP} if amqp else DEFAULTS
+
+
+class PlainControl(Control):
+    """Remote control in JSON: other apps on this broker hear it too, and know nothing of our serializer.
+
+    A worker of a plain app would not even start: it greets all workers, and ends at an answer that it cannot read. And
+    our codec refuses what some replies are made of (`inspect stats`), which would leave a worker deaf.
     """
 
     mailbox: Any
@@ -88,13 +116,13 @@ class _JsonControl(Control):
 def new_app(name: str, settings: Settings) -> Celery:
     """A Celery app with these defaults; broker and results on the settings' Redis, if there is one yet."""
     codec.register()
-    app = Celery(name, control=_JsonControl)
-    app.conf.update(DEFAULTS)
+    app = Celery(name, control=PlainControl)
     try:
         url = resolve_redis_url(settings)
     except SettingsError:
         url = None  # said at the first use, when the broker may have been set
     broker = settings.broker_url or url
+    app.conf.update(defaults_for(broker))
     if broker is not None:
         app.conf.update(broker_url=_for_celery(broker))
     if url is not None:

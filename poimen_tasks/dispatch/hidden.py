@@ -51,6 +51,7 @@ def register_callback_task(app: Celery) -> None:
         shared=False,
         # Nobody else publishes it: while the broker is away it is tried again.
         autoretry_for=(OperationalError, OSError),
+        retry_backoff=True,
         retry_backoff_max=30,
         max_retries=None,
     )

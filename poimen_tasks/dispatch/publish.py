@@ -28,7 +28,8 @@ LANE_LIFE = 10.0
 
 _BACKSTOP = 5.0
 _PIPELINE = 1000
-
+# Where publishing waits for the broker's word (AMQP's `confirm_publish`): a ticket that is lost is issued again.
+_CONFIRM = 5.0
 
 _NEVER = 10 * 365 * 86400.0
 
@@ -44,10 +45,10 @@ def _lane_options(ticket: Ticket, parts: Sequence[Part]) -> dict[str, Any]:
     part, limit = parts[ticket.partition], _lane_limit(ticket.queue, parts)
     # Soft limits are the items' own, kept by the lane: Celery's would strike an innocent one.
     options: dict[str, Any] = {"task_id": uuid(), "time_limit": limit, "soft_time_limit": limit}
+    # Named even where an exchange leads to it: so the queue is declared and bound before the message comes.
+    options |= {"queue": ticket.queue, "confirm_timeout": _CONFIRM}
     if part.exchange and part.exchange != part.queue:
         options |= {"exchange": part.exchange, "routing_key": part.routing_key}
-    else:
-        options["queue"] = ticket.queue
     if part.priority is not None:
         options["priority"] = part.priority
     return options

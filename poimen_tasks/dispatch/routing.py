@@ -23,26 +23,28 @@ from poimen_tasks.store.values import Part
 if TYPE_CHECKING:
     from celery import Celery
 
-__all__ = ["PRIORITIES", "ROUTE_OPTIONS", "Router", "broker_priority", "check_limits"]
+__all__ = ["AMQP", "PRIORITIES", "ROUTE_OPTIONS", "Router", "broker_priority", "check_limits", "speaks_amqp"]
 
 PRIORITIES = ("high", "normal", "low")
 """The priority names of a batch, most urgent first."""
 
 ROUTE_OPTIONS = ("queue", "exchange", "routing_key", "priority", "time_limit", "soft_time_limit")
-_AMQP = frozenset({"amqp", "amqps", "pyamqp", "py-amqp", "librabbitmq"})
+AMQP = frozenset({"amqp", "amqps", "pyamqp", "py-amqp", "librabbitmq"})
+"""The schemes of broker URLs that mean AMQP: RabbitMQ and its like."""
 _MAX_LOST = RetryPolicy().max_lost
 
 
-def _first_served_is_low(app: Celery) -> bool:
-    """True unless the broker speaks AMQP: Redis and the other virtual transports serve lower numbers first."""
-    return str(app.connection_for_write().transport_cls) not in _AMQP
+def speaks_amqp(app: Celery) -> bool:
+    """True when the app's broker is RabbitMQ or its like; opens no connection."""
+    return str(app.connection_for_write().transport_cls) in AMQP
 
 
 def broker_priority(app: Celery, priority: str | int | None) -> int | None:
     """Turn a priority name into the broker's number; a number is passed on as it is.
 
     `normal` is the app's `task_default_priority`, which may be None: the broker's own default. With Redis that is the
-    first-served level, so an app that uses `high` sets `task_default_priority`.
+    first-served level, so an app that uses `high` sets `task_default_priority`. AMQP serves higher numbers first, in
+    queues that are declared with `x-max-priority`; in others every message waits its turn.
 
     Raises:
         InvalidArgument: neither a known name nor an integer from 0 to 255.
@@ -51,7 +53,8 @@ def broker_priority(app: Celery, priority: str | int | None) -> int | None:
         default: int | None = app.conf.task_default_priority
         return default
     if priority in ("high", "low"):
-        return 0 if (priority == "high") == _first_served_is_low(app) else 9
+        # Redis and the other virtual transports serve lower numbers first, AMQP higher ones.
+        return 9 if (priority == "high") == speaks_amqp(app) else 0
     if isinstance(priority, int) and not isinstance(priority, bool) and 0 <= priority <= 255:
         return priority
     raise InvalidArgument(f"priority {priority!r:.60} is not allowed; use one of {', '.join(PRIORITIES)} or a number")

@@ -11,7 +11,7 @@ from poimen_tasks.settings import Settings
 __all__ = ["check_environment"]
 
 _PREFIX = "POIMEN_"
-_OF_COMMANDS = ("POIMEN_APP",)
+_OF_COMMANDS = ("APP",)
 
 
 def check_environment(names: Iterable[str]) -> Iterator[Finding]:
@@ -20,11 +20,12 @@ def check_environment(names: Iterable[str]) -> Iterator[Finding]:
     Args:
         names: those of the environment; upper and lower case are the same, as for settings.
     """
-    known = [*(f"{_PREFIX}{name.upper()}" for name in Settings.model_fields), *_OF_COMMANDS]
-    unknown = sorted(name for name in names if name.upper().startswith(_PREFIX) and name.upper() not in known)
+    known = [*map(str.upper, Settings.model_fields), *_OF_COMMANDS]
+    ours = sorted(name for name in names if name.upper().startswith(_PREFIX))
+    unknown = [name for name in ours if name.upper().removeprefix(_PREFIX) not in known]
     for name in unknown:
-        near = difflib.get_close_matches(name.upper(), known, n=1)
-        advice = f"did you mean {near[0]}?" if near else "unset it; docs/settings.md lists the settings"
+        near = difflib.get_close_matches(name.upper().removeprefix(_PREFIX), known, n=1)
+        advice = f"did you mean {_PREFIX}{near[0]}?" if near else "unset it; docs/settings.md lists the settings"
         yield Finding(Level.WARNING, "environment", name, "no such setting, so it has no effect", advice)
     if not unknown:
         yield Finding(Level.OK, "environment", "settings", "every POIMEN_ name in the environment is a setting")

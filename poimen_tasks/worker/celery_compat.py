@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from celery import _state, states
 from celery.app import trace
 from kombu import pools
-from kombu.exceptions import EncodeError, KombuError
+from kombu.exceptions import EncodeError
 
 from poimen_tasks.errors import SerializationError, UnsupportedWork
 from poimen_tasks.store.wire import pack_result
@@ -39,7 +39,6 @@ __all__ = [
     "ResultError",
     "build_item_tracer",
     "capture_here",
-    "count_waiting",
     "forget_connections",
     "in_focus",
     "own_queues",
@@ -391,17 +390,3 @@ def build_item_tracer(app: Celery, task: Task[Any, Any], hostname: str) -> Calla
     install_retry(task)  # it may have been registered after the worker began
     _open_seams(task)
     return _tracer_builder()(task.name, task, app.loader, hostname, app=app)  # type: ignore[no-any-return]
-
-
-def count_waiting(app: Celery, queue: str) -> int:
-    """How many messages wait in a queue of the broker; 0 when it cannot say."""
-    troubles: tuple[type[BaseException], ...] = (
-        OSError,
-        KombuError,
-        *app.connection_for_write().recoverable_connection_errors,
-    )
-    try:
-        with app.producer_or_acquire() as producer:
-            return int(producer.channel.queue_declare(queue=queue, passive=True).message_count)
-    except troubles:
-        return 0

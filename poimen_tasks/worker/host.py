@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks.store.values import Part, Ticket
 from poimen_tasks.worker.events import EventStream
 from poimen_tasks.worker.pace import Paces
+from poimen_tasks.worker.pools import Pool
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -25,9 +26,10 @@ class LaneHost:
     Attributes:
         publish: publishes tickets; never raises for an unreachable broker.
         leaving: True when the worker shuts down.
+        known_elsewhere: whether another worker knows a task (and serves a queue) that this one does not know.
         others_wait: True when messages other than tickets wait for a slot of this worker.
-        one_quantum: True where a lane blocks the worker's own loop (solo): it leaves after each quantum.
         events: where task events go; None when nobody could be told.
+        pool: what can interrupt a body here, and whether a lane blocks the worker's own loop.
         eager: True under `task_always_eager`: the lane never gives way.
     """
 
@@ -39,6 +41,7 @@ class LaneHost:
     publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None]
     leaving: Callable[[], bool]
     others_wait: Callable[[], bool]
-    one_quantum: bool = False
+    known_elsewhere: Callable[[str, str], bool]
+    pool: Pool = field(default_factory=Pool)
     eager: bool = False
     events: EventStream | None = None

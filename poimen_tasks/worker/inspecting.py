@@ -16,7 +16,8 @@ from poimen_tasks.store.holding import Holding, read_holdings
 
 if TYPE_CHECKING:
     from poimen_tasks.store import Store
-    from poimen_tasks.worker.keeper import Keeper, KnownLane
+    from poimen_tasks.worker.keeper import Keeper
+    from poimen_tasks.worker.known_lanes import KnownLane
 
 __all__ = ["poimen_items"]
 

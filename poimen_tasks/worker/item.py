@@ -16,7 +16,7 @@ from poimen_tasks.errors import SerializationError
 from poimen_tasks.store.values import Part
 from poimen_tasks.worker.celery_compat import Capture, build_item_tracer
 from poimen_tasks.worker.failures import described
-from poimen_tasks.worker.limits import ItemTimer
+from poimen_tasks.worker.limits import Timer
 from poimen_tasks.worker.report import CANCELLED, FAILED, SKIPPED, SUCCEEDED
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Activity:
         *,
         hostname: str,
         capture: Capture,
-        timer: ItemTimer | None,
+        timer: Timer | None,
         tracers: dict[str, Any],
         trace: Mapping[str, str] | None = None,
     ) -> None:
@@ -137,7 +137,7 @@ class Activity:
         return self._judge(info, attempt)
 
     def _run_timed(
-        self, timer: ItemTimer, message_id: str, args: list[Any], kwargs: dict[str, Any], request: dict[str, Any]
+        self, timer: Timer, message_id: str, args: list[Any], kwargs: dict[str, Any], request: dict[str, Any]
     ) -> Any:
         """Run with the limits armed. The signal may come while the timer is being stopped: still this item's matter."""
         assert self._tracer is not None  # noqa: S101 - the caller looked

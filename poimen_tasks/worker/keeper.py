@@ -1,7 +1,8 @@
 """The keeper: one thread in every worker's parent. It renews its lanes' leases and says that the worker lives.
 
 One elected keeper also does the fleet's chores: it reaps lost lanes, issues tickets again, releases what is due.
-It has a Redis client of its own, so that a child that is forked meanwhile shares nothing with it.
+It has a Redis client of its own, so that a child that is forked meanwhile shares nothing with it. What it has to say to
+the broker is said by another thread: leases are renewed whatever the broker does.
 """
 
 from __future__ import annotations
@@ -20,49 +21,19 @@ from poimen_tasks.errors import PoimenError
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.values import Part, Reaped, Revoked, Ticket
 from poimen_tasks.store.wire import expand_ranges
+from poimen_tasks.worker.broker import BrokerThread
 from poimen_tasks.worker.ending_events import tell_lane_lost, tell_lost, tell_revoked
 from poimen_tasks.worker.events import EventStream
+from poimen_tasks.worker.known_lanes import KnownLane, KnownLanes, LaneKey
 from poimen_tasks.worker.revoking import Revocations, send_signal
 
 if TYPE_CHECKING:
     from poimen_tasks.store import Store
     from poimen_tasks.worker.shared import SharedState
 
-__all__ = ["Keeper", "KnownLane"]
+__all__ = ["Keeper"]
 
 log = logging.getLogger(__name__)
-
-
-class KnownLane:
-    """A lane that a child of this worker runs, as its parent knows it."""
-
-    __slots__ = ("batch", "generation", "kill", "message_id", "pid", "signalled", "slot")
-
-    def __init__(
-        self, batch: str, slot: int, generation: int, pid: int, kill: Callable[[], bool], *, message_id: str = ""
-    ) -> None:
-        self.batch = batch
-        self.slot = slot
-        self.generation = generation
-        self.pid = pid
-        self.kill = kill
-        self.message_id = message_id
-        self.signalled = ""
-
-    @property
-    def key(self) -> tuple[str, int, int]:
-        """What the store knows it by."""
-        return self.batch, self.slot, self.generation
-
-
-def _has_died(pid: int) -> bool:
-    """True when a child of this process has ended, whether or not somebody collected it; looks without collecting."""
-    if pid in (0, os.getpid()) or not hasattr(os, "waitid"):
-        return False
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:
-        return True
 
 
 class Keeper:
@@ -76,7 +47,7 @@ class Keeper:
         offers: Callable[[], Sequence[tuple[str, int]]],
         details: dict[str, Any],
         publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None],
-        count_waiting: Callable[[str], int],
+        count_waiting: Callable[[str], int | None],
         shared: SharedState,
         reserved: Callable[[], int],
         events: EventStream,
@@ -93,30 +64,36 @@ class Keeper:
         self._count_waiting = count_waiting
         self._shared = shared
         self._reserved = reserved
-        self._lanes: dict[tuple[str, int, int], KnownLane] = {}
-        self._lost: SimpleQueue[tuple[tuple[str, int, int], str, str]] = SimpleQueue()
+        self._lanes = KnownLanes()
+        self._spared: set[str] = set()
+        self._lost: SimpleQueue[tuple[LaneKey, str, str]] = SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="poimen-keeper", daemon=True)
+        self._broker = BrokerThread(
+            publish=self._issue, check=self._check_tickets, look=self._look, period=store.settings.quantum
+        )
 
     def start(self) -> None:
         """Begin."""
+        self._broker.start()
         self._thread.start()
 
     def stop(self) -> None:
         """Say goodbye to the fleet and end."""
         self._stopping.set()
         self._thread.join(timeout=5.0)
+        self._broker.stop(timeout=5.0)
         self._store.client.close()
 
     def lane_began(self, lane: KnownLane) -> None:
         """A child began a lane; its lease is renewed from here."""
-        self._lanes[lane.key] = lane
+        self._lanes.add(lane)
 
     def lanes(self) -> list[KnownLane]:
         """The lanes of this worker."""
-        return list(self._lanes.values())
+        return self._lanes.all()
 
-    def lane_lost(self, key: tuple[str, int, int], why: str, detail: str) -> None:
+    def lane_lost(self, key: LaneKey, why: str, detail: str) -> None:
         """A child died or was killed under a lane; it is settled at once. Called from the worker's own loop."""
         self._lost.put((key, why, detail))
 
@@ -124,7 +101,7 @@ class Keeper:
 
     def _run(self) -> None:
         settings = self._store.settings
-        next_tick = next_look = monotonic()
+        next_tick = monotonic()
         while not self._stopping.is_set():
             try:
                 self._settle_lost(timeout=min(0.05, settings.tick))
@@ -132,9 +109,6 @@ class Keeper:
                 self._shared.events_wanted = self._events_enabled()
                 if self.revocations.settle():
                     self._renew()
-                if monotonic() >= next_look:
-                    next_look = monotonic() + settings.quantum
-                    self._shared.others_wait = bool(self._lanes) and self._others_wait()
                 if monotonic() >= next_tick:
                     next_tick = monotonic() + settings.tick
                     self._beat(leave=False)
@@ -162,11 +136,11 @@ class Keeper:
             # The lane is renewed until it is settled, so it must not be forgotten.
             self._lost.put(lost)
             raise
-        lane = self._lanes.pop(key, None)
+        lane = self._lanes.forget(key)
         if reply.reaped:
             log.warning("lane %s slot %d was lost (%s): %s", key[0], key[1], why, detail)
             tell_lane_lost(self._events, "" if lane is None else lane.message_id, detail)
-        self._issue(reply.tickets)
+        self._broker.issue(reply.tickets)
         self._tell(key[0], reply, why, detail)
 
     def _tell(self, batch: str, reply: Reaped, why: str, detail: str) -> None:
@@ -175,7 +149,7 @@ class Keeper:
         tell_revoked(self._events, self._store, batch, reply.revoked, terminated=True)
 
     def _revoked(self, batch: str, reply: Revoked) -> None:
-        self._issue(reply.tickets)
+        self._broker.issue(reply.tickets)
         tell_revoked(self._events, self._store, batch, expand_ranges(reply.settled), terminated=False)
 
     def _beat(self, *, leave: bool) -> None:
@@ -192,6 +166,9 @@ class Keeper:
         if chores[b"leader"]:
             self._lead(chores)
 
+    def _look(self) -> None:
+        self._shared.others_wait = bool(self._lanes) and self._others_wait()
+
     def _others_wait(self) -> bool:
         """Whether messages that are not tickets wait, in a queue or in this worker's hands.
 
@@ -199,37 +176,44 @@ class Keeper:
         """
         waiting = self._reserved()
         for queue, _slots in self._offers():
-            waiting += self._count_waiting(queue) - self._store.reads.tickets_out(queue)
+            count = self._count_waiting(queue)
+            waiting += 0 if count is None else count - self._store.reads.tickets_out(queue)
         return waiting > 0
 
     def _look_for_the_dead(self) -> None:
-        """A child that is gone is settled at once; the worker itself notices only after some seconds."""
-        for lane in list(self._lanes.values()):
-            if _has_died(lane.pid):
-                self._lanes.pop(lane.key, None)
-                self.lane_lost(lane.key, "lost", f"process {lane.pid} died")
+        for lane in self._lanes.drop_ended():
+            self.lane_lost(lane.key, "lost", f"process {lane.pid} died")
 
     def _renew(self) -> None:
-        keys = list(self._lanes)
+        lanes = self._lanes.by_key()
+        keys = list(lanes)
         for at in range(0, len(keys), 500):
             some = keys[at : at + 500]
             for key, answer in zip(
                 some, self._store.scripts.renew_leases(some, lease=self._store.settings.lease), strict=True
             ):
                 if answer == "gone":
-                    self._lanes.pop(key, None)
+                    self._lanes.forget(key)
                 elif answer == "kill":
-                    lane = self._lanes.get(key)
-                    if lane is not None and lane.kill():
-                        log.warning("batch %s was cancelled with terminate: killed process %d", lane.batch, lane.pid)
-                        self.lane_lost(key, "lost", "terminated by cancel")
+                    self._kill(lanes[key])
                 elif answer.startswith("signal:"):
-                    self._signal(key, answer)
+                    self._signal(lanes[key], answer)
 
-    def _signal(self, key: tuple[str, int, int], answer: str) -> None:
+    def _kill(self, lane: KnownLane) -> None:
+        if lane.kill():
+            log.warning("batch %s was cancelled with terminate: killed process %d", lane.batch, lane.pid)
+            self.lane_lost(lane.key, "lost", "terminated by cancel")
+        elif lane.batch not in self._spared:
+            self._spared.add(lane.batch)
+            log.warning(
+                "batch %s was cancelled with terminate, but only prefork can end a body: its running items go on to "
+                "their end, or to their next checkpoint()",
+                lane.batch,
+            )
+
+    def _signal(self, lane: KnownLane, answer: str) -> None:
         """The item that a lane holds was revoked with a signal. Whether the process is gone is seen soon enough."""
-        lane = self._lanes.get(key)
-        if lane is None or lane.signalled == answer:
+        if lane.signalled == answer:
             return
         lane.signalled = answer
         _, number, position = answer.split(":")
@@ -247,12 +231,12 @@ class Keeper:
             )
             if reply.reaped:
                 log.warning("batch %s: the lease of slot %s expired", batch, slot)
-            self._issue(reply.tickets)
+            self._broker.issue(reply.tickets)
             self._tell(batch, reply, "lease", "lease expired")
         for batch in dict.fromkeys([*chores[b"due"], *chores[b"hungry"]]):
-            self._issue(scripts.promote_batch(batch.decode()))
+            self._broker.issue(scripts.promote_batch(batch.decode()))
         self._tend_cache(chores)
-        self._check_tickets([member.decode().split("\t") for member in chores[b"tickets"]])
+        self._broker.check([member.decode().split("\t") for member in chores[b"tickets"]])
 
     def _tend_cache(self, chores: dict[bytes, Any]) -> None:
         """Computations that are due, and some of what is hidden or expired."""
@@ -260,19 +244,26 @@ class Keeper:
             more = True
             while more:
                 more, tickets = self._store.cache.settle_flight(key)
-                self._issue(tickets)
+                self._broker.issue(tickets)
         if chores[b"sweep"]:
             self._store.cache.cache_sweep()
 
+    # -- the broker's thread -----------------------------------------------------------------------------------------
+
     def _check_tickets(self, overdue: list[list[str]]) -> None:
-        """Issue an overdue ticket again when its queue holds fewer messages than tickets are out."""
-        short: dict[str, bool] = {}
+        """Issue an overdue ticket again when its queue holds fewer messages than tickets are out.
+
+        While the broker does not answer it stays overdue, so that it is looked for as soon as the broker is back.
+        """
+        short: dict[str, bool | None] = {}
         for batch, slot in overdue:
             queue = self._store.reads.ticket_queue(batch, int(slot))
             if queue is not None and queue not in short:
-                short[queue] = self._count_waiting(queue) < self._store.reads.tickets_out(queue)
-            tickets = self._store.scripts.reissue_ticket(batch, int(slot), reissue=queue is not None and short[queue])
-            self._issue(tickets)
+                count = self._count_waiting(queue)
+                short[queue] = None if count is None else count < self._store.reads.tickets_out(queue)
+            missing = False if queue is None else short[queue]
+            if missing is not None:
+                self._issue(self._store.scripts.reissue_ticket(batch, int(slot), reissue=missing))
 
     def _issue(self, tickets: Sequence[Ticket]) -> None:
         if not tickets:

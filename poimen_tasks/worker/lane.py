@@ -12,33 +12,27 @@ from contextlib import nullcontext
 from time import perf_counter
 from typing import Any
 
-import msgpack
-
 from poimen_tasks import context
-from poimen_tasks.cache_key import NO_DIGEST
-from poimen_tasks.dispatch.gather import gather_results
 from poimen_tasks.dispatch.publish import LANE_LIFE
 from poimen_tasks.dispatch.tracing import unpack_trace
-from poimen_tasks.errors import PoimenError
-from poimen_tasks.store.cache_scripts import Labels
 from poimen_tasks.store.scripts import new_owner, unpack_parts
 from poimen_tasks.store.values import Part
 from poimen_tasks.worker.caching import CachedActivity, Kept
+from poimen_tasks.worker.calling import LaneCalls
 from poimen_tasks.worker.celery_compat import Capture, capture_here, in_focus
 from poimen_tasks.worker.claim import Call, Claim, OpenItem
 from poimen_tasks.worker.host import LaneHost
 from poimen_tasks.worker.item import Activity, Ended, Retry
 from poimen_tasks.worker.lane_events import LaneEvents
-from poimen_tasks.worker.limits import ItemTimer, can_enforce
-from poimen_tasks.worker.report import CANCELLED, FAILED, SKIPPED, SUCCEEDED, LaneReport
-from poimen_tasks.worker.steps import LaneSteps
+from poimen_tasks.worker.limits import Timer
+from poimen_tasks.worker.report import SKIPPED, SUCCEEDED, LaneReport
 
 __all__ = ["Lane"]
 
 _FLUSH_BYTES = 256 * 1024
 
 
-class Lane(LaneSteps):
+class Lane(LaneCalls):
     """One run. `run()` returns why it ended."""
 
     def __init__(
@@ -54,7 +48,7 @@ class Lane(LaneSteps):
         self._quantum = host.store.settings.quantum
         self._capture = Capture(host.store.settings.max_result_bytes)
         self._activities: dict[int, Activity] = {}
-        self._timer: ItemTimer | None = None
+        self._timer: Timer | None = None
         self._report = LaneReport()
         self._lock = threading.Lock()
         self._claim = Claim.none()
@@ -95,10 +89,8 @@ class Lane(LaneSteps):
                 if reply.get(b"again"):
                     reply = self._ask_again(reply, began - born)
                     continue
-                self._open_claim(reply)
-                if len(self._claim) > 1 and not self._watching:
-                    self._watching = True
-                    threading.Thread(target=self._watch, name="poimen-lane-watcher", daemon=True).start()
+                if not self._take(reply):
+                    break
                 durations: list[float] = []
                 with in_focus(self._activity(self._claim.part).task):
                     fatal = self._run_claim(durations)
@@ -127,6 +119,17 @@ class Lane(LaneSteps):
                 self._timer.close()
         return str(self._ended)
 
+    def _take(self, reply: dict[bytes, Any]) -> bool:
+        """Open a claim; False when it is another worker's to run, and this lane ends."""
+        self._open_claim(reply)
+        if self._activity(self._claim.part).task is None and self._is_anothers():
+            self._leave("decline")
+            return False
+        if len(self._claim) > 1 and not self._watching:
+            self._watching = True
+            threading.Thread(target=self._watch, name="poimen-lane-watcher", daemon=True).start()
+        return True
+
     def _ask_again(self, reply: dict[bytes, Any], age: float) -> dict[bytes, Any]:
         """So far the claim found results in the cache only, and there are more items to look at."""
         if not self._must_yield(age, reply):
@@ -140,7 +143,7 @@ class Lane(LaneSteps):
         self.kind = info[b"kind"].decode() if info.get(b"kind") else None
         self._trace = unpack_trace(info.get(b"trace"))
         if any(part.time_limit or part.soft_time_limit for part in self.parts):
-            self._timer = ItemTimer() if can_enforce() else None
+            self._timer = self.host.pool.timer_for(self.parts)
             self._limited = True
         else:
             self._limited = False
@@ -154,10 +157,15 @@ class Lane(LaneSteps):
         )
         self._outer = context.enter(self._running)
 
+    def _is_anothers(self) -> bool:
+        """True when this worker does not know the claimed task, but another one does: a deployment is under way."""
+        return not self.host.eager and self.host.known_elsewhere(self._activity_name(), self.queue)
+
     def _must_yield(self, age: float, reply: dict[bytes, Any]) -> bool:
         if self.host.eager:
             return False
-        if self.host.leaving() or self.host.one_quantum or (self._limited and age >= self._life):
+        pool = self.host.pool
+        if self.host.leaving() or pool.blocks or (self._limited and age >= self._life) or pool.wants_fresh_process():
             return True
         return reply.get(b"others", 0) > 0 or self.host.others_wait()
 
@@ -171,7 +179,7 @@ class Lane(LaneSteps):
             self.parts = self.host.store.reads.parts(self.batch)
             if not self._limited and any(part.time_limit or part.soft_time_limit for part in self.parts):
                 self._limited = True
-                self._timer = ItemTimer() if can_enforce() else None
+                self._timer = self.host.pool.timer_for(self.parts)
 
     def _open_claim(self, reply: dict[bytes, Any]) -> None:
         self._claim = Claim.read(reply, self._claim, self.batch, self.host.store.reads)
@@ -266,78 +274,6 @@ class Lane(LaneSteps):
             item.claim,
             item.item_id,
         )
-
-    def _call(self, activity: Activity, message_id: str, item: OpenItem) -> Any:
-        try:
-            args, kwargs = item.call if type(item.call) is tuple and self.kind is None else self._read(item)
-        except PoimenError as error:
-            return Ended(FAILED, error=(type(error).__name__, f"its call could not be read: {error}", ""))
-        ended = activity.run(message_id, args, kwargs, item.attempt, item.more)
-        return ended if ended is None or type(ended) is Retry or ended.fatal is None else self._ended_by_signal(ended)
-
-    def _call_cached(self, activity: Activity, message_id: str, item: OpenItem) -> Any:
-        """Run an item of a cached task; where it leads the computation, what is to be kept goes with its outcome."""
-        digest = self._claim.digest(self._at)
-        if digest == NO_DIGEST:
-            return self._call(activity, message_id, item)
-        cached, labels = self._labels(activity, item, digest)
-        began = perf_counter()
-        with context.leading(digest):
-            ended = self._call(activity, message_id, item)
-        if ended is None and cached is not None and labels is not None:
-            self._kept = cached.kept(item.position, labels, self._capture.result, perf_counter() - began)
-        return ended
-
-    def _labels(self, activity: Activity, item: OpenItem, digest: bytes) -> tuple[CachedActivity | None, Labels | None]:
-        part = self._claim.part
-        if part not in self._cached:
-            self._cached[part] = CachedActivity.of(activity.task, self.host.store.settings)
-        cached = self._cached[part]
-        if cached is None:
-            return None, None
-        try:
-            args, kwargs = self._read(item)
-        except PoimenError:
-            return cached, None  # the item fails when it is called, in its own words
-        item_id, extras = self._claim.labels(self._at)
-        return cached, cached.labels(digest, args, kwargs, item_id=item_id, extras=extras)
-
-    def _ended_by_signal(self, ended: Ended) -> Ended:
-        """An item that was revoked with SIGTERM leaves through `SystemExit`: it did not fail, it was cancelled."""
-        try:
-            self._look_for_cancel()
-        except PoimenError:
-            return ended
-        if not self._running.revoked:
-            return ended
-        return Ended(CANCELLED, error=("Revoked", "revoked while it ran; its process was ended", ""), fatal=ended.fatal)
-
-    def _read(self, item: OpenItem) -> Call:
-        """A call that is out of line, was changed by a retry, or is a callback's; kept while the item runs."""
-        self._opened = (item.position, self._callback_call(item))
-        return self._opened[1]
-
-    def _callback_call(self, item: OpenItem) -> Call:
-        """A callback is given what it is called with when it starts: the results, or the batch's id."""
-        args, kwargs = item.call if type(item.call) is tuple else item.call()  # type: ignore[operator]
-        if item.immutable or self.parent is None or self.kind is None:
-            return args, kwargs
-        first = gather_results(self.host.store.reads, self.parent) if self.kind == "success" else self.parent
-        return [first, *args], kwargs
-
-    def _is_cancelled(self) -> bool:
-        """Asked by a running body through `checkpoint()`: a read at most five times a second."""
-        seen, position, cancelled = self._cancel_seen
-        if position == self._running.position and (cancelled or perf_counter() - seen < 0.2):
-            return cancelled
-        return self._look_for_cancel()
-
-    def _look_for_cancel(self) -> bool:
-        position = self._running.position
-        flag, marks = self.host.store.reads.field(self.batch, "cancel", "marks")
-        self._running.revoked = marks is not None and str(position).encode() in msgpack.unpackb(marks, raw=True)
-        self._cancel_seen = (perf_counter(), position, flag == b"1" or self._running.revoked)
-        return self._cancel_seen[2]
 
     # -- what is told --------------------------------------------------------------------------------------------------
 

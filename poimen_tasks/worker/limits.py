@@ -1,7 +1,7 @@
-"""Time limits of an item, kept in the process that runs it: a timer raises in its main thread.
+"""Time limits of an item, kept in the process that runs it: a timer raises in its main thread, or in its greenlet.
 
 Where that is not possible (the body ignores the exception, or sits in C code) Celery's own hard limit on the lane's
-message ends the process a little later.
+message ends the process a little later, on prefork.
 """
 
 from __future__ import annotations
@@ -9,11 +9,30 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from celery.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
 
-__all__ = ["ItemTimer", "can_enforce"]
+__all__ = ["GreenTimer", "ItemTimer", "Timer", "can_enforce"]
+
+
+class Timer(Protocol):
+    """Arms the limits of one item after another.
+
+    Attributes:
+        exceeded: True when the hard limit of the last item struck, whatever the body made of the exception.
+    """
+
+    exceeded: bool
+
+    def arm(self, soft: float | None, hard: float | None) -> None:
+        """Start the clock for an item; limits in seconds, None for none."""
+
+    def disarm(self) -> None:
+        """The item is over."""
+
+    def close(self) -> None:
+        """The lane is over."""
 
 
 def can_enforce() -> bool:
@@ -22,11 +41,7 @@ def can_enforce() -> bool:
 
 
 class ItemTimer:
-    """Arms the limits of one item after another.
-
-    Attributes:
-        exceeded: True when the hard limit of the last item struck, whatever the body made of the exception.
-    """
+    """A `Timer` of signals, for the main thread of a process."""
 
     def __init__(self) -> None:
         self.exceeded = False
@@ -65,3 +80,44 @@ class ItemTimer:
         # A body that swallows the first one gets it again, each time its limit has passed once more.
         signal.setitimer(signal.ITIMER_REAL, max(0.05, self._hard or 0.05))
         raise TimeLimitExceeded(self._hard)
+
+
+class GreenTimer:
+    """A `Timer` for the greenlet that calls it: it strikes where the body waits, and never in a body that does not.
+
+    Args:
+        timeout: the `Timeout` of gevent or of eventlet.
+    """
+
+    def __init__(self, timeout: Any) -> None:
+        self.exceeded = False
+        self._timeout = timeout
+        self._running: list[Any] = []
+        self._hard: Any = None
+
+    def arm(self, soft: float | None, hard: float | None) -> None:
+        """Start the clock for an item; limits in seconds, None for none."""
+        self.exceeded = False
+        if soft:
+            self._start(soft, SoftTimeLimitExceeded(soft))
+        if hard:
+            self._hard = self._start(hard, TimeLimitExceeded(hard))
+
+    def _start(self, seconds: float, error: Exception) -> Any:
+        timeout = self._timeout(seconds, error)
+        if not timeout.pending:  # eventlet's runs as soon as it is made
+            timeout.start()
+        self._running.append(timeout)
+        return timeout
+
+    def disarm(self) -> None:
+        """The item is over. Nothing can strike between the body's end and here: that needs somebody who waits."""
+        self.exceeded = self.exceeded or (self._hard is not None and not self._hard.pending)
+        for timeout in self._running:
+            timeout.cancel()
+        self._running.clear()
+        self._hard = None
+
+    def close(self) -> None:
+        """The lane is over."""
+        self.disarm()

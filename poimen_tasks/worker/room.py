@@ -18,19 +18,25 @@ from celery.worker.request import Request
 from kombu.exceptions import KombuError
 
 from poimen_tasks.dispatch.publish import LANE_TASK, publish_tickets
+from poimen_tasks.dispatch.routing import speaks_amqp
 from poimen_tasks.errors import PoimenError, SettingsError
 from poimen_tasks.store import Store
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.values import Part, Ticket
 from poimen_tasks.worker import inspecting  # noqa: F401 - registers its command
-from poimen_tasks.worker.celery_compat import count_waiting, quicken_requests
+from poimen_tasks.worker.broker import QueueDepths
+from poimen_tasks.worker.celery_compat import quicken_requests
+from poimen_tasks.worker.deployments import KNOWN, known_elsewhere, mark_of
 from poimen_tasks.worker.events import EventStream, are_enabled
 from poimen_tasks.worker.host import LaneHost
-from poimen_tasks.worker.keeper import Keeper, KnownLane
+from poimen_tasks.worker.keeper import Keeper
+from poimen_tasks.worker.known_lanes import KnownLane
 from poimen_tasks.worker.lane import Lane
 from poimen_tasks.worker.pace import Paces
+from poimen_tasks.worker.pools import Pool, pool_of
 from poimen_tasks.worker.retrying import install_retry
 from poimen_tasks.worker.shared import SharedState
+from poimen_tasks.worker.wake import install_wake
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -52,8 +58,21 @@ class LaneRequest(Request):
         super().on_accepted(pid, time_accepted)
         keeper: Keeper | None = getattr(self.task, "keeper", None)
         if keeper is not None:
-            batch, slot, generation = self._lane_key()
-            keeper.lane_began(KnownLane(batch, slot, generation, pid, lambda: _kill(pid), message_id=self.id))
+            # Without processes Celery tells the number of a thread's process, or of a greenlet: nothing to be killed.
+            pool: Pool = getattr(self.task, "pool", Pool())
+            child = pid if pool.processes else 0
+            lane = KnownLane(
+                self._lane_key(),
+                child,
+                lambda: _kill(child),
+                is_over=self._is_over,
+                acknowledge=self.acknowledge if self.task.acks_late else None,
+                message_id=self.id,
+            )
+            keeper.lane_began(lane)
+
+    def _is_over(self) -> bool:
+        return self not in worker_state.active_requests
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Celery's own limit struck: the body ignored ours."""
@@ -75,8 +94,8 @@ class LaneRequest(Request):
 
 
 def _kill(pid: int) -> bool:
-    """Kill a child. False in threads and solo, where the pid is the worker's own: the running item ends by itself."""
-    if not pid or pid == os.getpid():
+    """Kill a child. False where lanes have no process of their own: the running item ends by itself."""
+    if not pid:
         return False
     try:
         os.kill(pid, signal.SIGKILL)
@@ -110,10 +129,12 @@ class WorkerRoom:
         self._shared = SharedState()
         self._keeper: Keeper | None = None
         self._streams: dict[int, EventStream] = {}
-        self._solo = False
+        self._left: set[str] = set()
+        self._pool = Pool()
         self._hostname = ""
         self._lane_task = self._register_lane()
         self._serves = False
+        install_wake(app)
         app.on_after_finalize.connect(self._finalized, weak=False)
         if app.finalized:  # type: ignore[attr-defined]  # missing in the stubs
             self._finalized()
@@ -150,6 +171,7 @@ class WorkerRoom:
         task: Any = lane
         task.Request = LaneRequest
         task.keeper = None
+        task.pool = self._pool
         return task
 
     # -- in the process that runs lanes ------------------------------------------------------------------------------
@@ -185,11 +207,26 @@ class WorkerRoom:
             publish=self.publish,
             leaving=self._is_leaving,
             others_wait=lambda: self._shared.others_wait,
-            one_quantum=self._solo,
+            known_elsewhere=self._known_elsewhere,
+            pool=self._pool,
             eager=eager,
             events=None if eager else self.events,
         )
         return Lane(host, batch, slot, generation, queue, message_id=message_id).run()
+
+    def _known_elsewhere(self, activity: str, queue: str) -> bool:
+        """Asked about a task that is not registered here."""
+        if not known_elsewhere(self.store, activity, queue):
+            return False
+        if activity not in self._left:
+            self._left.add(activity)
+            log.warning(
+                "task %s is not registered with this worker, but with another of queue %r: its items are left to that "
+                "one; deploy the same code here",
+                activity,
+                queue,
+            )
+        return True
 
     def publish(self, tickets: Sequence[Ticket], parts_of: Mapping[str, Sequence[Part]]) -> None:
         """Publish; what cannot be published is overdue soon, and the keeper issues it again."""
@@ -234,7 +271,14 @@ class WorkerRoom:
         self._hostname = sender.hostname
         self._shared.leaving = False  # a process may run one worker after another
         quicken_requests(self.app)
-        self._solo = "solo" in str(getattr(sender, "pool_cls", ""))
+        # An AMQP broker pushes as many messages as are unacknowledged at most: with early acknowledgement a busy worker
+        # would be sent more, and hold them while another idles. Redis hands out what is asked for.
+        self._lane_task.acks_late = speaks_amqp(self.app)
+        try:
+            self._pool = self._lane_task.pool = pool_of(sender.pool_cls, most_memory=sender.max_memory_per_child)
+        except SettingsError as error:
+            # A receiver's exceptions are only logged; this one ends the worker, with the text on stderr.
+            raise SystemExit(str(error)) from None
 
     def _process_init(self, **_: Any) -> None:
         # A child has connections of its own; those of the parent stay untouched. Opened here, none costs an item time.
@@ -268,9 +312,10 @@ class WorkerRoom:
                 "pool": str(worker.pool_cls.__module__),
                 "slots": slots,
                 "tasks": len(self.app.tasks),
+                KNOWN: mark_of(self.app.tasks),
             },
             publish=self.publish,
-            count_waiting=lambda queue: count_waiting(self.app, queue),
+            count_waiting=QueueDepths(self.app).count,
             shared=self._shared,
             reserved=lambda: len(worker_state.reserved_requests) - len(worker_state.active_requests),
             events=self.events,

@@ -199,6 +199,14 @@ def waits_for(value: Any, path: str) -> Any:
 
 
 @task
+def needs(value: Any, path: str) -> Any:
+    """Fail until the file is there."""
+    if not Path(path).exists():
+        raise FileNotFoundError("not yet")
+    return value
+
+
+@task
 def starts_each(number: int) -> str:
     """Start a canvas with a batch in it from inside an item; its result's id."""
     started = chain(upto.s(number), poimen.each(double), total.s()).apply_async()

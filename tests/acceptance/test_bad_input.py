@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -26,6 +27,7 @@ from poimen_tasks import (
     UnknownTask,
     UnsupportedWork,
 )
+from tests.acceptance.conftest import APP
 
 Make = Callable[[ModuleType], Any]
 
@@ -57,6 +59,25 @@ CASES: dict[str, tuple[Make, type[PoimenError], str]] = {
     "a single signature": (lambda m: m.add.s(1, 1), UnsupportedWork, "put it in a list"),
     "a number in the list": (lambda _: [3], UnsupportedWork, 'item "0"'),
 }
+
+
+@pytest.fixture(scope="module")
+def app_module() -> ModuleType:
+    """The shop, imported as a user's tests import theirs."""
+    return importlib.import_module(APP)
+
+
+@pytest.fixture(scope="module")
+def poimen_app(app_module: ModuleType) -> Poimen:
+    """Its Poimen."""
+    found: Poimen = app_module.poimen
+    return found
+
+
+@pytest.fixture
+def shop(poimen: Poimen, app_module: ModuleType) -> ModuleType:
+    """The shop, with nothing in its store; no worker serves it."""
+    return app_module
 
 
 def frozen(shop: ModuleType) -> Any:

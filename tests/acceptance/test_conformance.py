@@ -19,7 +19,7 @@ from celery.result import GroupResult
 
 from poimen_tasks import PoimenError
 from tests.acceptance.canvases import CASES, PUBLISHED, SAME, Case, Error, Left, Refused
-from tests.conftest import Workers, eventually
+from tests.conftest import ROOT, Workers, eventually
 
 DEADLINE = 20
 
@@ -192,6 +192,17 @@ def check(ran: Ran, expected: Any, notes: list[str]) -> None:
 def cases(side: str) -> list[str]:
     """The names of the cases that run on a side."""
     return [name for name, case in CASES.items() if not isinstance(getattr(case, side), Left)]
+
+
+def test_the_page_says_what_the_cases_say() -> None:
+    """Each row of the page about canvases names a case, and says of it what its row here says (promise D1)."""
+    page = (ROOT / "docs" / "canvas.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .* \| (as native|differs|refused) \| `(.*)` \|$", page, re.MULTILINE)
+    assert len(rows) == page.count("\n| ") - 1
+    for said, name in rows:
+        value = CASES[name].dispatched
+        found = "as native" if value is SAME else "refused" if isinstance(value, Refused) else "differs"
+        assert (name, said) == (name, found)
 
 
 @pytest.mark.parametrize("name", cases("native"))

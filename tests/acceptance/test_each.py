@@ -12,7 +12,7 @@ import pytest
 from celery import chain, chord, group
 from celery.exceptions import ChordError
 
-from poimen_tasks import BatchFailed, BatchState, PayloadTooLarge, UnsupportedWork
+from poimen_tasks import BatchFailed, BatchNotFound, BatchState, PayloadTooLarge, UnsupportedWork
 from poimen_tasks.store.server import EmbeddedServer
 from tests.acceptance.conftest import STEPS, imported
 from tests.conftest import Workers, eventually
@@ -29,6 +29,14 @@ def lines(path: Path) -> list[str]:
 def run(canvas: Any, **options: Any) -> Any:
     """Start a canvas natively and give its result."""
     return canvas.apply_async(**options).get(timeout=LIMIT)
+
+
+def runs(batch: Any) -> bool:
+    """True when the batch is there and one of its items runs."""
+    try:
+        return bool(batch.status().running == 1)
+    except BatchNotFound:
+        return False
 
 
 FORMS: dict[str, tuple[Make, Any]] = {
@@ -153,12 +161,31 @@ def test_a_cancelled_batch_fails_its_step(steps: ModuleType, notes: Path, tmp_pa
     )
     started = chain(waiting, steps.told.si(str(notes), "never")).apply_async()
     batch = steps.poimen.batch(started.parent.id)
-    eventually(lambda: started.parent.state == "STARTED" and batch.status().running == 1)
+    eventually(lambda: runs(batch))
     batch.cancel("too dear")
     (tmp_path / "go").touch()
     with pytest.raises(BatchFailed, match=r"3 cancelled.*too dear"):
         started.get(timeout=LIMIT)
     assert not lines(notes)
+
+
+@pytest.mark.usefixtures("crew")
+def test_a_step_that_failed_stays_failed(steps: ModuleType, notes: Path, tmp_path: Path) -> None:
+    """Failed items may run again and succeed; the canvas behind them was told once, and is over (promise D3)."""
+    there = tmp_path / "there"
+    step = steps.poimen.each(steps.needs, [[1, str(there)]], star=True)
+    started = chain(step, steps.tell.s(str(notes))).apply_async()
+    with pytest.raises(BatchFailed, match="not yet"):
+        started.get(timeout=LIMIT)
+    batch = steps.poimen.batch(started.parent.id)
+    eventually(lambda: batch.status().callbacks_pending == 0)
+    there.touch()
+    assert batch.retry_failed() == 1
+    assert batch.wait(timeout=LIMIT).succeeded == 1
+    eventually(lambda: batch.status().callbacks_pending == 0)
+    run(group(steps.marked.s("last", str(notes), 0.3) for _ in range(2)))
+    assert {line.split()[0] for line in lines(notes)} == {"start", "end"}
+    assert started.parent.state == "FAILURE"
 
 
 @pytest.mark.usefixtures("crew")
@@ -306,7 +333,7 @@ def test_a_chain_outlives_every_worker(own_steps: ModuleType, workers: Workers, 
     first = workers.start(STEPS, concurrency=1, queues="far")
     started = chain(step.set(queue="far"), told).apply_async()
     batch = own_steps.poimen.batch(started.parent.id)
-    eventually(lambda: started.parent.state == "STARTED" and batch.status().running == 1)
+    eventually(lambda: runs(batch))
     first.destroy()
     go.touch()
     workers.start(STEPS, concurrency=1, queues="far")

@@ -220,11 +220,12 @@ def test_a_bad_line_at_the_beginning_of_a_pipe(start: Start) -> None:
 
 # ------------------------------------------------------------------------------------------- killed
 @pytest.mark.parametrize("seed", range(3))
-def test_killed_runs_go_on(shop: ModuleType, start: Start, calls: Calls, tmp_path: Path, seed: int) -> None:
+def test_killed_runs_go_on(shop: ModuleType, start: Start, here: Here, calls: Calls, seed: int) -> None:
     """Whenever `poimen run -o OUT --resume` is killed, repeating it ends with each outcome in OUT once (promise D1)."""
     rng = random.Random(seed)
-    count, out = 1_200, tmp_path / "out.jsonl"
+    count = 1_200
     path = calls(*(task("nap", 0.001) for _ in range(count)))
+    out = path.with_name("out.jsonl")
     for done in sorted(rng.sample(range(count - 200), 2)):
         run = start(path, "-o", out, "--resume")
         eventually(lambda done=done: out.exists() and len(out.read_bytes().splitlines()) >= done)
@@ -238,8 +239,7 @@ def test_killed_runs_go_on(shop: ModuleType, start: Start, calls: Calls, tmp_pat
     assert sorted(map(int, ids(out.read_text()))) == list(range(count))
     status = shop.poimen.batch(run.batch_id()).status()
     assert (status.total, status.state) == (count, BatchState.COMPLETED)
-    again = start(path, "-o", out, "--resume")
-    assert (again.end(), len(ids(out.read_text()))) == ((0, ""), count)
+    assert (here(path, "-o", out, "--resume").exit_code, len(ids(out.read_text()))) == (0, count)
 
 
 def test_killed_in_the_middle_of_the_dispatch(shop: ModuleType, start: Start, tmp_path: Path) -> None:

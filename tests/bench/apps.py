@@ -27,6 +27,7 @@ class Side:
         self.redis = redis.Redis.from_url(server.url, protocol=2)
         ready = directory / "ready"
         ready.mkdir()
+        self._ready = ready
         self._workers = Workers(
             directory, {"BENCH_READY": str(ready)}, ready=lambda worker: (ready / str(worker.pid)).exists()
         )
@@ -44,16 +45,30 @@ class Side:
             return False
         self.stop()
         for name in wanted.names or ("",) * wanted.count:
-            self._workers.start(
-                self.module,
-                concurrency=wanted.concurrency,
-                loglevel=wanted.loglevel,
-                args=("-n", name) if name else (),
-                env={"POIMEN_LEASE": str(wanted.lease), "BENCH_EVENTS": str(int(wanted.events))},
-                wait=False,
-            )
+            self._start(wanted, name)
         self._wanted = wanted
         return True
+
+    def _start(self, wanted: Wanted, name: str = "") -> Worker:
+        return self._workers.start(
+            self.module,
+            concurrency=wanted.concurrency,
+            loglevel=wanted.loglevel,
+            args=("-n", name) if name else (),
+            env={"POIMEN_LEASE": str(wanted.lease), "BENCH_EVENTS": str(int(wanted.events))},
+            wait=False,
+        )
+
+    def join(self, wanted: Wanted) -> Worker:
+        """Start one more worker beside those that run, and return when it is ready; no later measurement shares it."""
+        self._wanted = None
+        worker = self._start(wanted)
+        self._workers.wait_ready(worker)
+        return worker
+
+    def ready_at(self, worker: Worker) -> float:
+        """When the worker was ready, seconds since 1970."""
+        return (self._ready / str(worker.pid)).stat().st_mtime
 
     def ready(self) -> list[Worker]:
         """The workers, when all of them are ready."""

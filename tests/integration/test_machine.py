@@ -223,7 +223,7 @@ class StoreMachine(RuleBasedStateMachine):
         index=st.integers(0, 99),
         k=st.integers(1, 4),
         ends=st.lists(st.sampled_from(["ok", "failed", "skipped", "retry", "late"]), max_size=4),
-        then=st.sampled_from(["claim", "stay", "yield", "free"]),
+        then=st.sampled_from(["claim", "stay", "yield", "free", "decline"]),
         twice=st.booleans(),
     )
     def work(self, index, k, ends, then, twice):

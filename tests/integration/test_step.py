@@ -283,3 +283,17 @@ def test_other_layout(store):
     """A lane does not claim from data of another layout (protocol 4)."""
     (ticket,) = open_batch(store)
     lanes.assert_layout(store, lambda: Lane(store, ticket).begin())
+
+
+def test_decline(store):
+    """A worker that does not know the task gives its claim back; the keeper issues the next ticket (protocol 3)."""
+    (ticket,) = open_batch(store, count=3, limit=1)
+    reply = begin(store, ticket).finish("decline")
+    assert (reply.state, reply.why, reply.tickets) == ("end", "decline", [])
+    status = store.reads.status("b")
+    assert (status.pending, status.running) == (3, 0)
+    assert lanes.counters(store) == {}
+    assert b"b" in lanes.offer(store, 1)[b"hungry"]
+    (again,) = store.scripts.promote_batch("b")
+    assert list(begin(store, again).holds) == [0]
+    assert lanes.holds_together(store)

@@ -129,3 +129,26 @@ def test_twice(store):
 def test_other_layout(store):
     """A worker does not tick on data of another layout (protocol 4)."""
     lanes.assert_layout(store, lambda: tick(store))
+
+
+def test_a_worker_that_joins_hurries_lost_tickets(store):
+    """Tickets that are looked for ever more seldom are looked for soon when a worker of their queue joins."""
+    open_batch(store, limit=1)
+    open_batch(store, "elsewhere", limit=1, parts=[lanes.part("other")])
+    for batch in ("b", "elsewhere"):
+        for _ in range(4):
+            store.scripts.reissue_ticket(batch, 0, reissue=True)
+    key = store.keys.build("tickets")
+
+    def wait(batch):
+        return store.client.redis.zscore(key, f"{batch}\t0") - store.reads.now()
+
+    assert wait("b") > 20
+    tick(store, "w1")
+    assert wait("b") <= store.client.settings.ticket_overdue
+    assert wait("elsewhere") > 20
+    store.scripts.reissue_ticket("b", 0, reissue=True)
+    assert lanes.audit(store, "ticket.reissued", batch="b")[-1].header["tries"] == 1
+    before = wait("b")
+    tick(store, "w1")
+    assert wait("b") == pytest.approx(before, abs=1)

@@ -18,7 +18,15 @@ from celery.worker.request import Request
 from poimen_tasks.errors import UnsupportedWork
 from poimen_tasks.store.wire import Encoded
 from poimen_tasks.worker import celery_compat
-from poimen_tasks.worker.celery_compat import Capture, build_item_tracer, capture_here, in_focus, quicken_requests
+from poimen_tasks.worker.celery_compat import (
+    Capture,
+    build_item_tracer,
+    capture_here,
+    forget_connections,
+    in_focus,
+    own_queues,
+    quicken_requests,
+)
 
 Run = Callable[..., Any]
 
@@ -301,3 +309,27 @@ def test_a_broken_exception_is_recorded_all_the_same(app: Celery, run: Run) -> N
     assert capture.error is not None
     assert capture.error[0].endswith("Broken")
     assert capture.error[1]
+
+
+def test_connections_follow_the_settings_once_forgotten(app: Celery) -> None:
+    """What an app keeps of broker and result backend is made anew, by the settings of then."""
+    app.conf.update(broker_url="memory://one//", result_backend="cache+memory://")
+    pool, producers, backend = app.pool, app.amqp.producer_pool, app.backend
+    assert (app.pool, app.amqp.producer_pool, app.backend) == (pool, producers, backend)
+    forget_connections(app)
+    app.conf.broker_url = "memory://two//"
+    assert app.pool is not pool
+    assert app.amqp.producer_pool is not producers
+    assert app.backend is not backend
+    assert "two" in app.producer_pool.connections.connection.as_uri()
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.acquire()
+
+
+def test_a_worker_of_a_while_leaves_the_queues_as_they_were(app: Celery) -> None:
+    """Queues chosen for a worker are the app's choice only while it runs."""
+    app.conf.task_default_queue = "mine"
+    with own_queues(app):
+        app.amqp.queues.select(["slow"])
+        assert list(app.amqp.queues.consume_from) == ["slow"]
+    assert list(app.amqp.queues.consume_from) == ["mine"]

@@ -58,6 +58,7 @@ def test_a_bare_exchange_leads_to_its_queue() -> None:
     topic = Exchange("events", type="topic")
     app = make_app(task_queues=[Queue("celery"), Queue("orders", topic, routing_key="order.#")])
     assert route(app, {"exchange": "events", "routing_key": "order.#"})[:3] == ("orders", "events", "order.#")
+    assert route(app, {"exchange": "events", "routing_key": "order.new.eu"})[:3] == ("orders", "events", "order.new.eu")
     assert route(app, {"queue": "orders"})[:3] == ("orders", "events", "order.#")
     with pytest.raises(InvalidArgument, match="nowhere"):
         route(app, {"exchange": "nowhere", "routing_key": "x"})

@@ -4,7 +4,21 @@
 -- Request: worker, info {queue, slots}…, payload (opaque), period, lease, leave (true: it goes away).
 -- Reply: {leader, now, gap, held, overdue, due, hungry, flights, sweep, tickets}
 --@include prelude
---@include audit
+--@include slots
+-- Tickets of these queues that were looked for in vain, ever more seldom, while nobody served them: somebody does now.
+local function hurry_tickets(offers)
+  local offered, soon = {}, now + request.overdue
+  for _, offer in ipairs(offers) do offered[offer[1]] = true end
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', K.tickets, '(' .. soon, '+inf', 'LIMIT', 0, 500)) do
+    local batch, slot = string.match(member, '^([^\t]*)\t(.*)$')
+    local held = read_slot(batch, slot)
+    if held and held.state == 'T' and offered[held.queue] then
+      redis.call('HSET', K.slots(batch), slot, string.format('T|%d|0|%s', held.generation, held.queue))
+      redis.call('ZADD', K.tickets, soon, member)
+    end
+  end
+end
+
 if not layout then redis.call('SET', K.layout, LAYOUT) end
 local state = redis.call('HMGET', K.clock, 'tick', 'leader', 'until', 'held', 'lease')
 local last, held = tonumber(state[1]), tonumber(state[4]) or 0
@@ -21,6 +35,7 @@ if request.leave then
   redis.call('HDEL', K.workers, request.worker)
   if state[2] == request.worker then redis.call('HDEL', K.clock, 'leader') end
 else
+  if redis.call('HEXISTS', K.workers, request.worker) == 0 then hurry_tickets(request.info) end
   redis.call('HSET', K.workers, request.worker, cmsgpack.pack({t = now, q = request.info, d = request.payload}))
 end
 local leader = state[2]

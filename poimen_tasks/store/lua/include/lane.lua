@@ -3,7 +3,8 @@
 --   begin     true on the first step: the slot must carry this ticket
 --   f         what finished since (see finish.lua)
 --   k         how many items are wanted next; 0 with `then`:
---   t         'stay' keep the slot (a flush), 'yield' give it up under a fresh ticket, 'free' make it idle
+--   t         'stay' keep the slot (a flush), 'yield' give it up under a fresh ticket, 'free' make it idle,
+--             'decline' make it idle without new tickets for now: this worker does not know the task
 --   limits    of the cache {entries, bytes}, when `f` has results to keep
 --   have      numbers of the chunks that the lane has at hand
 -- Reply: {s = 'go' | 'end', why, claim, chunks, info, tickets, late, over, others, revoked,
@@ -118,7 +119,12 @@ local function lane_step(may_claim)
     leave(record, token, reply, more)
     reply.why = request.t
     save_record(record)
-    for _, ticket in ipairs(missing_tickets(record)) do table.insert(reply.tickets, ticket) end
+    if request.t == 'decline' then
+      -- A ticket issued now might come straight back to the same worker, again and again; the keeper issues it soon.
+      redis.call('ZADD', K.hungry, now, record.batch)
+    else
+      for _, ticket in ipairs(missing_tickets(record)) do table.insert(reply.tickets, ticket) end
+    end
   end
   return finally()
 end

@@ -1,0 +1,156 @@
+"""What a worker's parent tells and asks the broker besides its tasks, in a thread of its own.
+
+A broker may be slow, frozen or away for minutes. The keeper must renew leases meanwhile, so it never waits for one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import Empty, Full, Queue
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from poimen_tasks.errors import PoimenError
+from poimen_tasks.store.values import Ticket
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+__all__ = ["BrokerThread", "QueueDepths"]
+
+log = logging.getLogger(__name__)
+
+# A broker that answers takes milliseconds; whoever waits longer than this had better look again later.
+_PATIENCE = 5.0
+_LOOK_AGAIN = 1.0
+_MOST_ERRANDS = 1000
+
+
+class QueueDepths:
+    """Counts the messages that wait in queues, over a connection of its own; used by one thread.
+
+    Asking AMQP for a queue that does not exist closes the channel, so the channel is nobody else's.
+    """
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._connection: Any = None
+        self._channel: Any = None
+        self._not_before = 0.0
+
+    def count(self, queue: str) -> int | None:
+        """How many messages wait in a queue, 0 when it does not exist; None while the broker does not answer."""
+        if monotonic() < self._not_before:
+            return None
+        try:
+            return int(self._open().queue_declare(queue=queue, passive=True).message_count)
+        except self._app.connection_for_write().channel_errors:
+            self._channel = None  # there is no such queue, and no such channel any more
+            return 0
+        except Exception as error:  # noqa: BLE001 - every transport has errors of its own
+            log.debug("cannot ask the broker how many messages wait in %s: %s", queue, error)
+            self._close()
+            self._not_before = monotonic() + _LOOK_AGAIN
+            return None
+
+    def _close(self) -> None:
+        connection, self._connection, self._channel = self._connection, None, None
+        if connection is not None:
+            connection.collect()  # not close(), which waits until the broker agrees
+
+    def _open(self) -> Any:
+        if self._connection is None:
+            connection = self._app.connection_for_write()
+            if connection.transport.driver_type == "amqp":
+                limits = {"read_timeout": _PATIENCE, "write_timeout": _PATIENCE}
+                connection.transport_options = {**(connection.transport_options or {}), **limits}
+            self._connection = connection
+        if self._channel is None:
+            self._channel = self._connection.channel()
+        return self._channel
+
+
+class BrokerThread:
+    """Publishes tickets and looks at queues, so that the keeper need not wait for the broker.
+
+    Args:
+        publish: publishes tickets.
+        check: looks after overdue tickets, given as the store names them.
+        look: called once a period.
+        period: seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        publish: Callable[[Sequence[Ticket]], None],
+        check: Callable[[list[list[str]]], None],
+        look: Callable[[], None],
+        period: float,
+    ) -> None:
+        self._publish = publish
+        self._check = check
+        self._look = look
+        self._period = period
+        self._outbox: Queue[Sequence[Ticket] | None] = Queue(_MOST_ERRANDS)
+        self._overdue: list[list[str]] | None = None
+        self._thread = threading.Thread(target=self._run, name="poimen-broker", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """Publish what there is, and end; seconds to wait for that."""
+        try:
+            self._outbox.put_nowait(None)
+        except Full:
+            return
+        self._thread.join(timeout)
+
+    def issue(self, tickets: Sequence[Ticket]) -> None:
+        """Have tickets published; never waits."""
+        if tickets:
+            try:
+                self._outbox.put_nowait(tickets)
+            except Full:
+                log.warning("%d tickets wait for a broker that does not answer, they are issued again", len(tickets))
+
+    def check(self, overdue: list[list[str]]) -> None:
+        """Have overdue tickets looked after; ignored while those of an earlier call are."""
+        if self._overdue is None:
+            self._overdue = overdue or None
+
+    def _run(self) -> None:
+        next_look = monotonic() + self._period
+        while True:
+            try:
+                tickets = self._outbox.get(timeout=max(0.0, next_look - monotonic()))
+            except Empty:
+                next_look = monotonic() + (self._period if self._safely(self._look_around) else _LOOK_AGAIN)
+                continue
+            if tickets is None:
+                return
+            self._safely(partial(self._publish, tickets))
+
+    def _look_around(self) -> None:
+        if self._overdue is not None:
+            try:
+                self._check(self._overdue)
+            finally:
+                self._overdue = None
+        self._look()
+
+    def _safely(self, do: Callable[[], None]) -> bool:
+        try:
+            do()
+        except PoimenError as error:
+            log.warning("keeper: %s", error)
+        except Exception:
+            log.exception("keeper: unexpected error; it goes on")
+        else:
+            return True
+        return False

@@ -1,0 +1,130 @@
+"""Fleets of every shape: processes that come and go, workers that join late, know less, or know nothing of batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import msgpack
+import pytest
+
+from tests.acceptance.conftest import imported
+from tests.conftest import Workers, eventually
+
+APP = "tests.acceptance.pools_app"
+PLAIN = "tests.acceptance.plain_app"
+
+
+@pytest.fixture
+def mill(worker_env: dict[str, str]) -> Iterator[ModuleType]:
+    """The app of bodies that meet and wait, in this process."""
+    with imported(worker_env, APP) as module:
+        yield module
+
+
+def lines(path: Path) -> list[list[str]]:
+    """What bodies noted, in words."""
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+# ------------------------------------------------------------------------------------------ processes
+def test_the_autoscaler_grows_to_what_a_batch_wants(mill: ModuleType, workers: Workers, notes: Path) -> None:
+    """With `--autoscale=4,1` a worker offers four slots, and four items meet in four processes."""
+    workers.start(APP, args=("--autoscale=4,1",))
+    work = [mill.meet.s(str(notes), str(number), 4) for number in range(4)]
+    assert mill.poimen.dispatch(work, concurrency=4).wait(timeout=40).succeeded == 4
+    assert len({pid for _, _, pid in lines(notes)}) == 4
+
+
+def test_a_recycled_process_loses_and_doubles_nothing(mill: ModuleType, workers: Workers, notes: Path) -> None:
+    """`--max-tasks-per-child` counts lanes; each item runs once, whichever process has its turn."""
+    workers.start(APP, concurrency=2, args=("--max-tasks-per-child=1",))
+    batches = [
+        mill.poimen.dispatch([mill.marked.s(str(notes), f"{batch}.{i}", 0.01) for i in range(20)], concurrency=2)
+        for batch in range(2)
+    ]
+    assert [batch.wait(timeout=60).succeeded for batch in batches] == [20] * 2
+    runs = Counter(name for what, name, _ in lines(notes) if what == "start")
+    assert (len(runs), set(runs.values())) == (40, {1})
+    assert len({pid for *_, pid in lines(notes)}) > 2
+
+
+def test_a_process_that_grew_too_large_is_replaced_within_a_batch(mill: ModuleType, workers: Workers) -> None:
+    """`--max-memory-per-child` holds within a batch too: a lane leaves a process that holds more."""
+    workers.start(APP, concurrency=2, args=("--max-memory-per-child=150000",))
+    report = mill.poimen.dispatch([mill.grows.s(8) for _ in range(30)], concurrency=2).wait(timeout=60)
+    assert report.succeeded == 30
+    assert len(set(report.results.values())) > 2
+
+
+# ------------------------------------------------------------------------------------------ joining
+def test_a_worker_that_joins_has_its_share(mill: ModuleType, workers: Workers, notes: Path) -> None:
+    """All processes of a worker that joins a running batch get lanes while items are pending (protocol 2)."""
+    workers.start(APP, concurrency=2)
+    batch = mill.poimen.dispatch([mill.marked.s(str(notes), str(i), 0.5) for i in range(200)], concurrency=8)
+    eventually(lambda: len(lines(notes)) >= 2)
+    second = workers.start(APP, concurrency=6)
+    mine = {child.pid for child in second.children()}
+    assert len(mine) == 6
+    eventually(lambda: mine <= {int(pid) for *_, pid in lines(notes)})
+    eventually(lambda: batch.status().running == 8)
+    assert batch.status().pending > 0
+    assert any(outcome.worker == second.name for outcome in batch.outcomes(timeout=20))
+    batch.cancel()
+
+
+# ------------------------------------------------------------------------------------------ strangers
+def reissues(mill: ModuleType) -> list[tuple[float, int]]:
+    """When tickets were issued again, and for which time."""
+    store = mill.poimen.store
+    found = []
+    for entry, fields in store.client.redis.xrange(store.keys.build("audit")):
+        if fields[b"t"] == b"ticket.reissued":
+            found.append((int(entry.partition(b"-")[0]) / 1000, msgpack.unpackb(fields[b"h"])["tries"]))
+    return found
+
+
+def test_a_plain_worker_on_the_queue(
+    mill: ModuleType, workers: Workers, worker_env: dict[str, str], notes: Path
+) -> None:
+    """A worker without the package throws tickets away: they come back ever more seldom until somebody serves them."""
+    env = {"POIMEN_TICKET_OVERDUE": "0.2"}
+    workers.start(APP, concurrency=1, queues="other", env=env, wait=False)
+    plain = workers.start(PLAIN, concurrency=1, wait=False)
+    for worker in workers.all:
+        workers.wait_ready(worker)
+    batch = mill.poimen.dispatch([mill.marked.s(str(notes), str(i)) for i in range(20)], concurrency=1)
+    eventually(lambda: len(reissues(mill)) >= 3, timeout=30)
+    assert batch.status().unserved_queues == ("celery",)
+    # No hot loop: what was published is the first ticket and one for each of these entries, each waiting twice as long.
+    eventually(lambda: plain.text().count("Received unregistered task") == 1 + len(reissues(mill)))
+    assert [tries for _, tries in reissues(mill)] == list(range(1, len(reissues(mill)) + 1))
+    store = mill.poimen.store
+    at, tries = reissues(mill)[-1]
+    assert _overdue(store, batch.id) - at == pytest.approx(0.2 * 2**tries, abs=0.05)
+    plain.destroy()
+    workers.start(APP, concurrency=1, env=env)
+    assert batch.wait(timeout=30).succeeded == 20
+    assert batch.status().unserved_queues == ()
+
+
+def _overdue(store: object, batch: str) -> float:
+    """When the batch's only ticket is looked for, by the server's clock."""
+    return store.client.redis.zscore(store.keys.build("tickets"), f"{batch}\t0")  # type: ignore[attr-defined]
+
+
+def test_an_older_deployment_leaves_a_task_to_those_who_know_it(
+    mill: ModuleType, workers: Workers, notes: Path
+) -> None:
+    """One of two workers lacks the task: its items run on the other, and fail only when nobody knows it (fault A16)."""
+    old = workers.start(APP, concurrency=1, env={"POOLS_OLD": "1"})
+    alone = mill.poimen.dispatch([mill.newest.s(str(notes), "alone")]).wait(timeout=30)
+    assert alone.errors["0"].type == "NotRegistered"
+    new = workers.start(APP, concurrency=1)
+    work = [mill.newest.s(str(notes), str(i)) if i % 2 else mill.add.s(i, 0) for i in range(80)]
+    report = mill.poimen.dispatch(work, concurrency=2).wait(timeout=40)
+    assert (report.succeeded, report.failed) == (80, 0)
+    assert {int(pid) for _, pid in lines(notes)} == {new.pid}
+    assert old.text().count("its items are left to that one") == 1

@@ -1,0 +1,272 @@
+"""RabbitMQ as the broker, Redis as the store: what holds on one server holds on two."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from celery import chord, group
+
+from poimen_tasks import ItemStatus
+from poimen_tasks.worker.broker import QueueDepths
+from tests.acceptance.conftest import imported
+from tests.acceptance.rabbit import Rabbit
+from tests.conftest import Workers, eventually
+
+APP = "tests.acceptance.rabbit_shop"
+LEASE = 2.0
+
+
+@pytest.fixture(scope="module")
+def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabbit]:
+    """One node for the module."""
+    node = Rabbit(tmp_path_factory.mktemp("rabbit"))
+    try:
+        yield node.start()
+    finally:
+        node.stop()
+
+
+@pytest.fixture(scope="module")
+def env(module_env: dict[str, str], rabbit: Rabbit) -> dict[str, str]:
+    """The module's store, and RabbitMQ before it."""
+    return {**module_env, "POIMEN_BROKER_URL": rabbit.url(), "POIMEN_LEASE": str(LEASE), "POIMEN_TICKET_OVERDUE": "1"}
+
+
+@pytest.fixture(scope="module")
+def shop(env: dict[str, str]) -> Iterator[ModuleType]:
+    """The app in this process."""
+    with imported(env, APP) as module:
+        yield module
+
+
+@pytest.fixture(scope="module")
+def lanes(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    """One worker with two processes for the default queue, shared by the module."""
+    group = Workers(tmp_path_factory.mktemp("workers"), env)
+    group.start(APP, concurrency=2, queues="celery")
+    yield group
+    group.destroy_all()
+
+
+@pytest.fixture
+def more(env: dict[str, str], tmp_path: Path) -> Iterator[Workers]:
+    """Workers of this test alone."""
+    group = Workers(tmp_path, env)
+    yield group
+    group.destroy_all()
+
+
+def lines(path: Path, word: str) -> list[str]:
+    """The names that bodies noted with this word, in order."""
+    text = path.read_text() if path.exists() else ""
+    return [line.split()[1] for line in text.splitlines() if line.startswith(f"{word} ")]
+
+
+def waiting(rabbit: Rabbit, queue: str) -> int:
+    """How many messages the broker has not given to anybody."""
+    with rabbit.connect() as connection:
+        return int(connection.channel().queue_declare(queue, passive=True).message_count)
+
+
+# ------------------------------------------------------------------------------------------- what holds everywhere
+@pytest.mark.usefixtures("lanes")
+def test_a_batch_ends_with_its_callback(shop: ModuleType, notes: Path) -> None:
+    """Items run in parallel, results keep the items' order, the chord's body gets them (promise D1)."""
+    work = chord(group(shop.add.s(i, 1) for i in range(50)), shop.tell.s(str(notes)))
+    report = shop.poimen.dispatch(work, concurrency=4).wait(timeout=30)
+    assert list(report.results.values()) == list(range(1, 51))
+    assert eventually(lambda: lines(notes, "told")) == [str(sum(range(1, 51)))]
+
+
+@pytest.mark.usefixtures("lanes")
+def test_an_item_is_retried(shop: ModuleType, notes: Path) -> None:
+    """A retry's delay is kept in the store, its ticket goes out through RabbitMQ (promise D3)."""
+    outcome = next(shop.poimen.dispatch([shop.third_time.s(str(notes))]).outcomes(timeout=30))
+    assert (outcome.result, outcome.attempts) == (3, 3)
+
+
+@pytest.mark.usefixtures("lanes")
+def test_plain_tasks_have_their_results(shop: ModuleType) -> None:
+    """A plain call and a native chord of the same app travel by RabbitMQ and keep results in Redis."""
+    assert shop.add.delay(2, 3).get(timeout=20) == 5
+    assert chord([shop.add.s(i, i) for i in range(4)], shop.total.s()).apply_async().get(timeout=20) == 12
+
+
+@pytest.mark.usefixtures("lanes")
+def test_cancel(shop: ModuleType, notes: Path, tmp_path: Path) -> None:
+    """A cancelled batch ends, running items included (promise D8)."""
+    work = [shop.until.s(str(notes), str(i), str(tmp_path / "never")) for i in range(20)]
+    batch = shop.poimen.dispatch(work, concurrency=2)
+    eventually(lambda: len(lines(notes, "start")) == 2)
+    batch.cancel("enough", "me")
+    assert {outcome.status for outcome in batch.outcomes(timeout=20)} == {ItemStatus.CANCELLED}
+
+
+# ------------------------------------------------------------------------------------------- queues
+@pytest.mark.usefixtures("lanes")
+@pytest.mark.parametrize("priority", ["high", "low"])
+def test_named_priorities_do_no_harm_to_a_plain_queue(shop: ModuleType, priority: str) -> None:
+    """A queue without `x-max-priority` takes messages with a priority, and serves them in turn (fault E03)."""
+    assert shop.poimen.dispatch([shop.add.s(1, 2)], priority=priority).wait(timeout=20).results == {"0": 3}
+
+
+def test_queues_exchanges_and_priorities(shop: ModuleType, more: Workers, rabbit: Rabbit, notes: Path) -> None:
+    """Dispatched before any worker has declared a queue, routes lead to theirs (promise D2).
+
+    Where a queue has `x-max-priority`, what is urgent is first (fault E03).
+    """
+    low = shop.poimen.dispatch([shop.marked.s(str(notes), "low")], queue="ranked", priority="low")
+    normal = shop.poimen.dispatch([shop.marked.s(str(notes), "normal")], queue="ranked")
+    high = shop.poimen.dispatch([shop.marked.s(str(notes), "high")], queue="ranked", priority="high")
+    routed = shop.poimen.dispatch(
+        [
+            shop.add.s(1, 1).set(exchange="events", routing_key="order.new"),
+            shop.add.s(2, 2).set(queue="orders"),
+            shop.add.s(3, 3).set(exchange="books", routing_key="bill"),
+        ]
+    )
+    assert [waiting(rabbit, queue) for queue in ("ranked", "orders", "bills")] == [3, 1, 1]
+    more.start(APP, concurrency=1, queues="ranked,orders,bills")
+    assert list(routed.wait(timeout=20).results.values()) == [2, 4, 6]
+    assert all(batch.wait(timeout=20).succeeded for batch in (low, normal, high))
+    assert lines(notes, "start") == ["high", "normal", "low"]
+
+
+def test_looking_at_a_missing_queue_harms_nobody(shop: ModuleType, rabbit: Rabbit) -> None:
+    """RabbitMQ closes the channel that asks for a queue that is not there: it is nobody else's (fault D04)."""
+    depths = QueueDepths(shop.app)
+    name = f"q{secrets.token_hex(4)}"
+    assert [depths.count(name), depths.count(name)] == [0, 0]
+    shop.add.apply_async((1, 1), queue=name)
+    assert eventually(lambda: depths.count(name)) == 1
+    with rabbit.connect() as connection:
+        connection.channel().queue_delete(name)
+    assert depths.count(name) == 0
+
+
+# ------------------------------------------------------------------------------------------- sharing
+@pytest.mark.usefixtures("lanes")
+def test_a_busy_worker_holds_no_messages(shop: ModuleType, rabbit: Rabbit, notes: Path, tmp_path: Path) -> None:
+    """While lanes run in all its processes, a worker reserves nothing that an idle one could run (design: late ack)."""
+    gate = tmp_path / "gate"
+    work = [shop.until.s(str(notes), str(i), str(gate)) for i in range(2)]
+    batch = shop.poimen.dispatch(work, concurrency=2)
+    eventually(lambda: len(lines(notes, "start")) == 2)
+    plain = [shop.add.delay(i, 0) for i in range(3)]
+    try:
+        assert waiting(rabbit, "celery") == 3
+    finally:
+        gate.touch()
+    assert [one.get(timeout=20) for one in plain] == [0, 1, 2]
+    assert batch.wait(timeout=20).succeeded == 2
+
+
+@pytest.mark.usefixtures("lanes")
+def test_lanes_give_way_to_others(shop: ModuleType, notes: Path) -> None:
+    """A long batch in all processes of a worker leaves room for a plain task after its quantum (protocol 2)."""
+    batch = shop.poimen.dispatch([shop.marked.s(str(notes), str(i), 0.05) for i in range(400)], concurrency=2)
+    eventually(lambda: batch.status().running)
+    assert shop.add.delay(1, 1).get(timeout=20) == 2
+    assert not batch.status().is_over
+    batch.cancel("seen", "me")
+
+
+def test_a_long_lane_is_acknowledged_in_time(shop: ModuleType, lanes: Workers, notes: Path, tmp_path: Path) -> None:
+    """RabbitMQ closes the channel of a consumer that owes an acknowledgement for too long: a lane's is given before."""
+    gate, name = tmp_path / "gate", lanes.all[0].name
+    batch = shop.poimen.dispatch([shop.until.s(str(notes), "0", str(gate))])
+    eventually(lambda: lines(notes, "start"))
+
+    def is_acknowledged() -> list[bool]:
+        return [one["acknowledged"] for one in shop.app.control.inspect([name]).active()[name]]
+
+    def acknowledge_after(seconds: float) -> None:
+        shop.app.control.broadcast(
+            "acknowledge_after", arguments={"seconds": seconds}, destination=[name], reply=True, limit=1
+        )
+
+    assert is_acknowledged() == [False]
+    try:
+        acknowledge_after(0.0)
+        eventually(lambda: is_acknowledged() == [True])
+    finally:
+        acknowledge_after(900.0)
+        gate.touch()
+    assert batch.wait(timeout=20).succeeded == 1
+
+
+# ------------------------------------------------------------------------------------------- deaths and outages
+@pytest.mark.usefixtures("lanes")
+def test_a_killed_worker_costs_a_lease(shop: ModuleType, more: Workers, notes: Path) -> None:
+    """RabbitMQ delivers a killed worker's tickets again: they end at once, and its items run elsewhere (fault B01)."""
+    doomed = more.start(APP, concurrency=2, queues="celery")
+    work = [shop.marked.s(str(notes), str(i), 0.4) for i in range(16)]
+    batch = shop.poimen.dispatch(work, concurrency=4)
+    eventually(lambda: batch.status().running == 4)
+    doomed.destroy()
+    report = batch.wait(timeout=40)
+    assert report.succeeded == 16
+    assert sorted(set(lines(notes, "end")), key=int) == [str(i) for i in range(16)]
+    assert len(lines(notes, "end")) <= 16 + 2
+
+
+class Outage:
+    """What was seen while the broker was killed, down, and back."""
+
+    def __init__(self, shop: ModuleType, rabbit: Rabbit, notes: Path) -> None:
+        self.notes = notes
+        self.running = shop.poimen.dispatch([shop.marked.s(str(notes), str(i), 0.15) for i in range(60)], concurrency=2)
+        eventually(lambda: self.running.status().succeeded >= 2)
+        rabbit.kill_node()
+        before = self.running.status().succeeded
+        eventually(lambda: self.running.status().succeeded >= before + 4)
+        self.dispatched = shop.poimen.dispatch(
+            chord(group(shop.add.s(i, i) for i in range(10)), shop.tell.s(str(notes))), concurrency=4
+        )
+        rabbit.start()
+
+
+@pytest.fixture(scope="module")
+def outage(shop: ModuleType, lanes: Workers, rabbit: Rabbit, tmp_path_factory: pytest.TempPathFactory) -> Outage:
+    """One outage for the tests below."""
+    return Outage(shop, rabbit, tmp_path_factory.mktemp("outage") / "notes.txt")
+
+
+def test_lanes_go_on_without_their_broker(outage: Outage) -> None:
+    """Items are claimed from the store, so a broker that is killed stops no lane and doubles no item (fault C06)."""
+    assert outage.running.wait(timeout=40).succeeded == 60
+    assert sorted(lines(outage.notes, "end"), key=int) == [str(i) for i in range(60)]
+
+
+def test_a_batch_dispatched_without_a_broker_runs_when_it_is_back(outage: Outage) -> None:
+    """`dispatch` returns while the broker is down; the tickets are issued when it is back (fault D03)."""
+    assert outage.dispatched.wait(timeout=40).succeeded == 10
+    assert eventually(lambda: lines(outage.notes, "told")) == [str(sum(range(0, 20, 2)))]
+
+
+def test_plain_tasks_run_after_an_outage(outage: Outage, shop: ModuleType) -> None:
+    """Producer and worker connect again by themselves (fault D03)."""
+    assert shop.add.delay(2, 2).get(timeout=40) == 4
+
+
+def test_a_frozen_broker_costs_no_lease(
+    shop: ModuleType, lanes: Workers, rabbit: Rabbit, notes: Path, tmp_path: Path
+) -> None:
+    """Leases are renewed while the broker does not answer for longer than a lease: no item runs twice (protocol 5)."""
+    gate = tmp_path / "gate"
+    batch = shop.poimen.dispatch([shop.until.s(str(notes), str(i), str(gate)) for i in range(2)], concurrency=2)
+    eventually(lambda: len(lines(notes, "start")) == 2)
+    rabbit.pause()
+    try:
+        began = shop.poimen.store.reads.now()
+        eventually(lambda: shop.poimen.store.reads.now() > began + 2.5 * LEASE)
+        gate.touch()
+        assert batch.wait(timeout=20).succeeded == 2
+    finally:
+        rabbit.resume()
+    assert sorted(lines(notes, "start")) == ["0", "1"]
+    assert shop.add.delay(1, 2).get(timeout=40) == 3
