@@ -70,6 +70,7 @@ class Settings(BaseSettings):
         cache_max_entries: most entries of the result cache.
         cache_max_bytes: most bytes of the result cache.
         cache_ttl: seconds that a cached result is served; 0 is for ever.
+        audit_cache_hits: an audit entry for hits of the cache too, which otherwise are only counted.
     """
 
     model_config = SettingsConfigDict(
@@ -99,8 +100,8 @@ class Settings(BaseSettings):
     item_events_rate: float = _seconds(100.0, "a number, at least 0", ge=0)
     cache_max_entries: int = _count(100_000, "a whole number from 1")
     cache_max_bytes: int = _count(256 * _MIB, "bytes, at least 1")
-    audit_cache_hits: bool = Field(default=False, description="true or false")
     cache_ttl: float = _seconds(86_400.0, "seconds, at least 0 (0: for ever)", ge=0)
+    audit_cache_hits: bool = Field(default=False, description="true or false")
 
     def __init__(self, **values: Any) -> None:
         """Take settings as keywords, and the rest from the environment.

@@ -87,9 +87,9 @@ class Cache:
 
     def get_many(self, keys: Iterable[CacheKey]) -> list[Any]:
         """The value under each key, or `MISSING`, in their order; 500 a round trip."""
-        wanted = [key_of(key) for key in keys]
+        wanted, settings = [key_of(key) for key in keys], self._load_settings()
         found = self._scripts.cache_get(
-            [key.digest for key in wanted], [key.activity for key in wanted], log=self._load_settings().audit_cache_hits
+            [key.digest for key in wanted], [key.activity for key in wanted], log=settings.audit_cache_hits
         )
         return [MISSING if blob is None else self._open(key, blob) for key, blob in zip(wanted, found, strict=True)]
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from poimen_tasks import MISSING, CacheKey, CachePolicy, CacheTimeout, InvalidArgument, Poimen, SerializationError
 from poimen_tasks.cache import Cache
 from poimen_tasks.settings import Settings
+from poimen_tasks.store.server import EmbeddedServer
 from tests.conftest import eventually
 
 
@@ -143,7 +145,7 @@ def test_bounds(settings: Settings) -> None:
 
 
 def test_equal_calls_compute_once(cache: Cache) -> None:
-    """Of many callers at one time one computes, the others get its value (promise C9, fault G01)."""
+    """Of many callers at one time one computes, the others get its value (promise C6, promise C9, fault G01)."""
     calls, go = [], threading.Event()
 
     def compute() -> int:
@@ -239,6 +241,20 @@ def test_a_damaged_value_is_a_miss(poimen: Poimen, cache: Cache) -> None:
     assert cache.get(KEY) is MISSING
     assert cache.stats().corrupt == 1
     assert cache.get_or_compute(KEY, lambda: "again") == "again"
+
+
+def test_it_survives_a_restart(tmp_path: Path, settings: Settings) -> None:
+    """After the server was killed and started again what was put is there (promise C8)."""
+    with EmbeddedServer(tmp_path / "server") as server:
+        changed = settings.model_copy(update={"redis_url": server.url, "broker_url": server.url})
+        poimen = Poimen("restarted", settings=changed)
+        try:
+            poimen.cache.put(KEY, "kept", ttl=0)
+            server.restart()
+            assert poimen.cache.get(KEY) == "kept"
+        finally:
+            poimen.store.client.close()
+            poimen.celery.close()
 
 
 def test_bad_arguments(cache: Cache) -> None:

@@ -45,7 +45,7 @@ def test_equal_calls_at_one_time_run_once(shop: ModuleType, notes: Path) -> None
 
 
 def test_the_call_counts_not_its_spelling(shop: ModuleType, notes: Path) -> None:
-    """Positional, keyword and default arguments make one key; other types make another (fault G03, fault G06)."""
+    """Positional, keyword and default arguments make one key; other types make another (promise C1, fault G03)."""
     path = str(notes)
     batch = shop.poimen.dispatch(
         [
@@ -114,7 +114,7 @@ def test_a_call_without_a_canonical_form(shop: ModuleType, notes: Path) -> None:
 
 
 def test_a_killed_leader_is_followed(shop: ModuleType, lanes: Workers, notes: Path) -> None:
-    """When the process that computes is killed, the next item computes, and all get the value (fault G02)."""
+    """When the process that computes is killed, the next item computes, all get its value (promise C9, fault G02)."""
     batch = shop.poimen.dispatch(shop.poimen.starmap(shop.priced, [(str(notes), "slow", 0.8)] * 5), concurrency=2)
     eventually(lambda: runs(notes) == {"slow": 1})
     for process in lanes.all[0].children():

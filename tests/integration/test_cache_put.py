@@ -107,7 +107,7 @@ class Model:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_order_as_an_ordered_dict(small, seed):
-    """Puts, looks and invalidations at random leave exactly what an ordered dict would, in its order (fault G09)."""
+    """Puts, looks and invalidations leave what an ordered dict would, in its order (promise C5, fault G09)."""
     rnd, model, cache = random.Random(seed), Model(), small.cache
     for _ in range(1200):
         call, what = rnd.randrange(40), rnd.random()
