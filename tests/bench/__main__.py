@@ -36,6 +36,9 @@ GROUPS = {
     "late": "scaling",
     "recovery": "recovery",
     "kills": "kills",
+    "cache": "cache",
+    "cache_order": "cache",
+    "cache_callers": "cache",
     "peers": "peers.compare",
 }
 
