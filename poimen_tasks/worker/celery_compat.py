@@ -45,6 +45,9 @@ __all__ = [
 ]
 
 
+log = logging.getLogger(__name__)
+
+
 class _QuietLogger:
     """The tracer's logger, but that it says INFO is off when the tracer is built."""
 
@@ -249,30 +252,29 @@ def _traceback_text(traceback: Any) -> str:
 
 
 class LaneBackend:
-    """Catches what the tracer stores for the item of this thread; passes everything else to the app's backend."""
+    """Catches what the tracer stores for the item of this thread; passes everything else to the task's backend."""
 
-    def __init__(self, app: Celery, own: Any) -> None:
-        self._app = app
-        self._own = own
+    def __init__(self, task: Task[Any, Any]) -> None:
+        self._task = task
+        self._own: Any = vars(task).get("_backend")
 
-    @property
-    def _real(self) -> Any:
-        # The app's is asked for each time: it belongs to a thread, and to the settings of the moment.
-        return self._app.backend if self._own is None else self._own
+    def _backend(self) -> Any:
+        """The task's own backend, else the app's, of which each thread may have one."""
+        return self._task.app.backend if self._own is None else self._own
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
+        return getattr(self._backend(), name)
 
     def process_cleanup(self) -> None:
         """Celery calls this after each task; within a lane once, after the lane, is enough."""
         if _captures.current.message_id is None:
-            self._real.process_cleanup()
+            self._backend().process_cleanup()
 
     def store_result(self, task_id: str, result: Any, state: str, *args: Any, **kwargs: Any) -> Any:
         """Swallow STARTED of our item; a state of the user's own goes to the app's backend."""
         if task_id == _captures.current.message_id and state == states.STARTED:
             return result
-        return self._real.store_result(task_id, result, state, *args, **kwargs)
+        return self._backend().store_result(task_id, result, state, *args, **kwargs)
 
     def mark_as_done(
         self, task_id: str, result: Any, request: Any = None, store_result: bool = True, **kwargs: Any
@@ -280,7 +282,7 @@ class LaneBackend:
         """Our item succeeded; encoded here, so that a result that does not travel fails the item with all hooks."""
         current = _captures.current
         if task_id != current.message_id:
-            self._real.mark_as_done(task_id, result, request, store_result, **kwargs)
+            self._backend().mark_as_done(task_id, result, request, store_result, **kwargs)
             return
         if current.retry is not None:
             return
@@ -303,18 +305,25 @@ class LaneBackend:
         """Our item failed; its own errbacks run as Celery runs them."""
         current = _captures.current
         if task_id != current.message_id:
-            self._real.mark_as_failure(task_id, exc, traceback, request, store_result, call_errbacks, **kwargs)
+            self._backend().mark_as_failure(task_id, exc, traceback, request, store_result, call_errbacks, **kwargs)
             return
         current.state = states.FAILURE
         current.error = (error_type(exc), error_text(exc), _traceback_text(traceback))
         if call_errbacks and request is not None and request.errbacks:
-            self._real._call_task_errbacks(request, exc, traceback)  # noqa: SLF001
+            self._call_errbacks(request, exc, traceback)
+
+    def _call_errbacks(self, request: Any, exc: BaseException, traceback: Any) -> None:
+        try:
+            self._backend()._call_task_errbacks(request, exc, traceback)  # noqa: SLF001
+        except Exception:
+            # The item has failed all the same; the broker's error would hide why.
+            log.exception("item %s: its errbacks could not be called", request.id)
 
     def mark_as_retry(self, task_id: str, exc: BaseException | None, traceback: Any = None, **kwargs: Any) -> None:
         """Our item retries: `self.retry` has told what to do, the error is kept for the log."""
         current = _captures.current
         if task_id != current.message_id:
-            self._real.mark_as_retry(task_id, exc, traceback, **kwargs)
+            self._backend().mark_as_retry(task_id, exc, traceback, **kwargs)
             return
         current.error = None if exc is None else (error_type(exc), error_text(exc), "")
 
@@ -350,10 +359,9 @@ def _refuse(task: Task[Any, Any], name: str) -> None:
 
 
 def _open_seams(task: Task[Any, Any]) -> None:
-    backend: Any = task.backend
-    if isinstance(backend, LaneBackend):
+    if isinstance(vars(task).get("_backend"), LaneBackend):
         return
-    stand_in: Any = LaneBackend(task.app, None if backend is task.app.backend else backend)
+    stand_in: Any = LaneBackend(task)
     task.backend = stand_in
     _keep_retries(task)
     for name in ("replace", "add_to_chord"):

@@ -93,7 +93,6 @@ class Keeper:
         """Say goodbye to the fleet and end."""
         self._stopping.set()
         self._thread.join(timeout=5.0)
-        self._store.client.close()
 
     def lane_began(self, lane: KnownLane) -> None:
         """A child began a lane; its lease is renewed from here."""
@@ -129,6 +128,7 @@ class Keeper:
             self._beat(leave=True)
         except PoimenError as error:
             log.warning("keeper: could not say goodbye: %s", error)
+        self._store.client.close()
 
     def _settle_lost(self, timeout: float) -> None:
         try:
