@@ -7,14 +7,15 @@ it. The end of the batch publishes that signature, so while the batch runs no me
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from celery import Task, states
-from celery.exceptions import Ignore, Reject
+from celery.exceptions import Ignore
 
+from poimen_tasks import codec
 from poimen_tasks.dispatch.batch import Batch
 from poimen_tasks.dispatch.canvas import Map, StarMap, is_series
+from poimen_tasks.dispatch.copies import claim_going_on, has_gone_on, put_off, settle_going_on
 from poimen_tasks.dispatch.dispatcher import dispatch
 from poimen_tasks.dispatch.handover import digest, hand_over, inherited, name_of
 from poimen_tasks.dispatch.options import concurrency_limit
@@ -24,7 +25,6 @@ from poimen_tasks.dispatch.signatures import COLLECT_TASK, EACH_TASK
 from poimen_tasks.errors import (
     BatchExists,
     BatchFailed,
-    BatchNotFound,
     BatchTimeout,
     InvalidArgument,
     PayloadTooLarge,
@@ -46,8 +46,6 @@ NOT_GIVEN: Any = object()
 
 _MOST_BYTES = 512 << 20
 """What Redis takes as one value: the list of results is the next step's argument, and this step's stored result."""
-_MOST_RETRIES = 20
-_LONGEST_DELAY = 30.0
 
 
 # --- the producer's side -----------------------------------------------------------------------------------------
@@ -113,19 +111,14 @@ class _Step(Task):  # type: ignore[type-arg]  # the stubs' parameters do not exi
 
 
 class _Collect(Task):  # type: ignore[type-arg]
-    """A task that leaves a mark when it has gone on: a copy of its message is told by it.
-
-    Its own state would not do: Celery keeps a message id when a canvas is applied again.
-    """
+    """A task that leaves a mark when the canvas has gone on."""
 
     abstract = True
 
     def after_return(self, status: str, *_: Any) -> None:
         """The outcome is stored, and what follows is published."""
         if status in states.READY_STATES:
-            # A backend that only answers the caller of a task keeps no mark; then nobody knows of copies.
-            with suppress(NotImplementedError, RuntimeError):
-                self.backend.store_result(_mark((self.request.args or ())[0]), None, states.SUCCESS)
+            settle_going_on(self, (self.request.args or ())[0])
 
 
 def register_each(runtime: Runtime) -> None:
@@ -145,43 +138,49 @@ def register_each(runtime: Runtime) -> None:
     @runtime.app.task(name=COLLECT_TASK, base=_Collect, typing=False, **options)
     def collect(step: Any, batch: str) -> list[Any]:
         """The results of the batch, in item order."""
-        if _has_gone_on(step, batch):
-            raise Ignore("it has gone on already")
         try:
-            return _results(Batch(runtime, batch), timeout=0)
+            results = _results(Batch(runtime, batch), timeout=0)
         except BatchTimeout:
             raise Ignore("failed items run again: the end of that round goes on") from None
         except StoreUnavailable as error:
-            _again(step, error)
+            put_off(step, error)
+        except PoimenError:
+            claim_going_on(step, batch)
+            raise
+        claim_going_on(step, batch)
+        return results
 
 
 def _begin(runtime: Runtime, step: Any, work: Map, asked: dict[str, Any]) -> None:
     """Dispatch the step's batch; a message that comes twice finds it, and goes on where the first one stopped."""
+    run = {"step": step.request.id, "root": step.request.root_id or step.request.id}
     try:
-        run = {"step": step.request.id, "root": step.request.root_id or step.request.id}
-        batch = _batch_of(runtime, run)
-        if not _has_gone_on(step, batch):
-            asked = {**inherited(runtime, run["root"]), **asked}
-            _dispatch(runtime, work, asked, batch, on_complete=hand_over(step, batch), metadata=run)
-    except (StoreUnavailable, BatchExists) as error:
-        _again(step, error)
+        batch, existing = _batch_of(runtime, run)
+        if existing == "raise" and has_gone_on(step, batch):
+            return  # a copy so late that the batch is not kept any more
+        asked = {**inherited(runtime, run["root"]), **asked}
+        _dispatch(runtime, work, asked, batch, on_complete=hand_over(step, batch), metadata=run, on_existing=existing)
     except PoimenError as error:
-        # Once the batch was opened its end goes on with the canvas, and only that: a step has one outcome.
-        if error.batch_id is None or not Batch(runtime, error.batch_id).status().is_over:
+        if error.batch_id is None and not isinstance(error, StoreUnavailable | BatchExists):
             raise
+        # Once the batch was opened its end goes on with the canvas, and only that: a step has one outcome. A later run
+        # of this message finds the batch sealed, or goes on writing it.
+        put_off(step, error)
 
 
-def _batch_of(runtime: Runtime, run: dict[str, str]) -> str:
-    """The batch's id: the step's message id, unless that is taken by something else.
+def _batch_of(runtime: Runtime, run: dict[str, str]) -> tuple[str, str]:
+    """The batch's id, and what to do when it exists: the step's message id, unless that is taken by something else.
 
     Celery keeps the message id of a canvas's last task when the canvas is applied again; the root id is another then.
     """
     name = name_of(run["step"])
-    try:
-        own = Batch(runtime, name).metadata == run
-    except BatchNotFound:
-        own = True
-    return name if own else f"{name[:64]}-{digest(run['root'])}"
+    for batch in (name, other := f"{name[:64]}-{digest(run['root'])}"):
+        (data,) = runtime.store().reads.field(batch, "metadata")
+        if data is None:
+            return batch, "raise"
+        if codec.decode(data) == run:
+            return batch, "continue"
+    return other, "raise"
 
 
 def _dispatch(
@@ -192,6 +191,7 @@ def _dispatch(
     *,
     on_complete: Any = None,
     metadata: dict[str, Any] | None = None,
+    on_existing: str = "continue",
 ) -> Batch:
     return dispatch(
         runtime,
@@ -207,7 +207,7 @@ def _dispatch(
         on_complete=on_complete,
         actor=asked.get("actor"),
         metadata=metadata,
-        on_existing="continue",
+        on_existing=on_existing,
     )
 
 
@@ -232,29 +232,3 @@ def _results(batch: Batch, timeout: float | None) -> list[Any]:
             f"return references, or let a later step read poimen.batch({batch.id!r})"
         )
     return list(report.results.values())
-
-
-# --- copies of a message ------------------------------------------------------------------------------------------
-
-
-def _mark(batch: str) -> str:
-    """The id under which the result backend keeps that the canvas has gone on behind a batch."""
-    return f"{batch}@collected"
-
-
-def _has_gone_on(step: Any, batch: str) -> bool:
-    """True when this message is a late copy. Without a result backend nobody knows."""
-    try:
-        return bool(step.backend.get_state(_mark(batch)) == states.SUCCESS)
-    except NotImplementedError:
-        return False
-
-
-def _again(step: Any, error: Exception) -> NoReturn:
-    """Try the same message again; what was done is found then."""
-    delay = min(_LONGEST_DELAY, 2.0**step.request.retries)
-    try:
-        raise step.retry(exc=error, countdown=delay, max_retries=_MOST_RETRIES)
-    except Reject:
-        # The broker is away too. Celery would drop the message; the queue has it still.
-        raise Reject(error, requeue=True) from error

@@ -21,7 +21,7 @@ from poimen_tasks.errors import PoimenError
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.values import Part, Reaped, Revoked, Ticket
 from poimen_tasks.store.wire import expand_ranges
-from poimen_tasks.worker.broker import BrokerThread
+from poimen_tasks.worker.broker import BrokerThread, QueueDepths
 from poimen_tasks.worker.ending_events import tell_lane_lost, tell_lost, tell_revoked
 from poimen_tasks.worker.events import EventStream
 from poimen_tasks.worker.known_lanes import KnownLane, KnownLanes, LaneKey
@@ -47,7 +47,7 @@ class Keeper:
         offers: Callable[[], Sequence[tuple[str, int]]],
         details: dict[str, Any],
         publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None],
-        count_waiting: Callable[[str], int | None],
+        depths: QueueDepths,
         shared: SharedState,
         reserved: Callable[[], int],
         events: EventStream,
@@ -61,7 +61,7 @@ class Keeper:
         self._offers = offers
         self._details = msgpack.packb({**details, "pid": os.getpid()})
         self._publish = publish
-        self._count_waiting = count_waiting
+        self._depths = depths
         self._shared = shared
         self._reserved = reserved
         self._lanes = KnownLanes()
@@ -83,6 +83,7 @@ class Keeper:
         self._stopping.set()
         self._thread.join(timeout=5.0)
         self._broker.stop(timeout=5.0)
+        self._depths.close()
         self._store.client.close()
 
     def lane_began(self, lane: KnownLane) -> None:
@@ -123,6 +124,7 @@ class Keeper:
             self._beat(leave=True)
         except PoimenError as error:
             log.warning("keeper: could not say goodbye: %s", error)
+        self._store.client.close()
 
     def _settle_lost(self, timeout: float) -> None:
         try:
@@ -176,7 +178,7 @@ class Keeper:
         """
         waiting = self._reserved()
         for queue, _slots in self._offers():
-            count = self._count_waiting(queue)
+            count = self._depths.count(queue)
             waiting += 0 if count is None else count - self._store.reads.tickets_out(queue)
         return waiting > 0
 
@@ -259,7 +261,7 @@ class Keeper:
         for batch, slot in overdue:
             queue = self._store.reads.ticket_queue(batch, int(slot))
             if queue is not None and queue not in short:
-                count = self._count_waiting(queue)
+                count = self._depths.count(queue)
                 short[queue] = None if count is None else count < self._store.reads.tickets_out(queue)
             missing = False if queue is None else short[queue]
             if missing is not None:

@@ -315,7 +315,7 @@ class WorkerRoom:
                 KNOWN: mark_of(self.app.tasks),
             },
             publish=self.publish,
-            count_waiting=QueueDepths(self.app).count,
+            depths=QueueDepths(self.app),
             shared=self._shared,
             reserved=lambda: len(worker_state.reserved_requests) - len(worker_state.active_requests),
             events=self.events,

