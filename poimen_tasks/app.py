@@ -32,7 +32,6 @@ from poimen_tasks.policy import CachePolicy, RetryPolicy, policy
 from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
 from poimen_tasks.store import Store
 from poimen_tasks.worker import WorkerRoom
-from poimen_tasks.worker.retrying import install_retry
 
 if TYPE_CHECKING:
     from celery import Signature, Task
@@ -80,7 +79,7 @@ class Poimen:
         self._room = WorkerRoom(self.celery, self._make_store)
         register_callback_task(self.celery)
         #: The result cache.
-        self.cache = Cache(self._load_settings, self._store, self._room.publish)
+        self.cache = Cache(self._load_settings, self._store, self._room.publish_landed)
         self._runtime = Runtime(self.celery, self._load_settings, self._store, self._room.publish)
         register_each(self._runtime)
 
@@ -136,7 +135,7 @@ class Poimen:
             said = say(task)
             # A task made before is dressed when the app is finalised.
             if self.celery.finalized:  # type: ignore[attr-defined]  # missing in the stubs
-                install_retry(said)
+                self._room.dress(said)
             return said
 
         if args and callable(args[0]):

@@ -18,7 +18,7 @@ from poimen_tasks.errors import CacheTimeout, InvalidArgument, SerializationErro
 from poimen_tasks.ids import check_label, check_labels, check_name
 from poimen_tasks.model import moment
 from poimen_tasks.policy import policy_of
-from poimen_tasks.store.cache_scripts import CacheScripts, Labels, Put
+from poimen_tasks.store.cache_scripts import CacheScripts, Labels, Landed, Put
 
 if TYPE_CHECKING:
     from poimen_tasks.settings import Settings
@@ -61,7 +61,7 @@ class Cache:
     input_hash = staticmethod(codec.input_hash)
 
     def __init__(
-        self, load_settings: Callable[[], Settings], store: Callable[[], Store], publish: Callable[[Any, Any], None]
+        self, load_settings: Callable[[], Settings], store: Callable[[], Store], publish: Callable[[Landed], None]
     ) -> None:
         self._load_settings = load_settings
         self._store = store
@@ -191,7 +191,7 @@ class Cache:
             raise expected("compute", "a callable", compute)
         seconds = self._ttl(ttl if ttl is None else _checked("ttl", ttl))
         deadline = math.inf if timeout is None else time.monotonic() + _checked("timeout", timeout)
-        leader = Leader(self._scripts, key.digest, lease=self._load_settings().lease)
+        leader = Leader(self._scripts, key.digest, lease=self._load_settings().lease, publish=self._publish)
         since, pause = None, _ASK_FIRST
         while True:
             begun = leader.begin(key.activity, since=since, alone=not may_wait_for(key.digest))
@@ -201,10 +201,7 @@ class Cache:
                     return value  # type: ignore[no-any-return]
                 continue
             if begun.how != "wait":
-                value, tickets = leader.compute(compute, labels, ttl=seconds, leads=begun.how == "lead")
-                if tickets:
-                    self._publish(tickets, {})
-                return value  # type: ignore[no-any-return]
+                return leader.compute(compute, labels, ttl=seconds, leads=begun.how == "lead")  # type: ignore[no-any-return]
             since = begun.clock
             if time.monotonic() + pause > deadline:
                 raise CacheTimeout(f"the value of {key} is still being computed elsewhere after {timeout} s")

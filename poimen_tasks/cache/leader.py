@@ -11,9 +11,9 @@ from typing import Any
 from poimen_tasks import codec
 from poimen_tasks.context import leading
 from poimen_tasks.errors import PoimenError
-from poimen_tasks.store.cache_scripts import Begun, CacheScripts, Labels, Put
+from poimen_tasks.store.cache_scripts import Begun, CacheScripts, Labels, Landed, Put
 from poimen_tasks.store.scripts import new_owner
-from poimen_tasks.store.values import Ticket
+from poimen_tasks.store.values import WaitingCall
 
 __all__ = ["Leader"]
 
@@ -21,30 +21,37 @@ log = logging.getLogger(__name__)
 
 
 class Leader:
-    """Asks for one key under one random owner, which is its fencing token."""
+    """Asks for one key under one random owner, which is its fencing token.
 
-    def __init__(self, scripts: CacheScripts, key: bytes, *, lease: float) -> None:
+    Args:
+        scripts: the cache's verbs.
+        key: what is computed.
+        lease: seconds.
+        publish: publishes what follows of the end of a computation.
+    """
+
+    def __init__(self, scripts: CacheScripts, key: bytes, *, lease: float, publish: Callable[[Landed], None]) -> None:
+        self._publish = publish
         self._scripts = scripts
         self._key = key
         self._owner = new_owner()
         self._lease = lease
 
-    def begin(self, activity: str, *, since: int | None, alone: bool) -> Begun:
-        """Ask; again with the clock of the first answer, and `alone` where waiting could close a circle."""
+    def begin(self, activity: str, *, since: int | None, alone: bool, call: WaitingCall | None = None) -> Begun:
+        """Ask; again with the clock of the first answer, and `alone` where waiting could close a circle.
+
+        A plain call that can wait without its process says so with `call`.
+        """
         return self._scripts.cache_begin(
-            self._key, activity=activity, owner=self._owner, lease=self._lease, since=since, alone=alone
+            self._key, activity=activity, owner=self._owner, lease=self._lease, since=since, alone=alone, call=call
         )
 
     def compute(
-        self, compute: Callable[[], Any], labels: Labels, *, ttl: float, leads: bool
-    ) -> tuple[Any, list[Ticket]]:
-        """Run the computation; as a leader also store its value, and let another lead when it fails.
-
-        Returns:
-            The value, and tickets of batches whose items waited for it.
-        """
+        self, compute: Callable[[], Any], labels: Labels, *, ttl: float, leads: bool, most: int | None = None
+    ) -> Any:
+        """Run the computation; as a leader also store its value, and let another lead when it fails."""
         if not leads:
-            return compute(), []
+            return compute()
         began = time.perf_counter()
         try:
             with leading(self._key), _Renewing(self._scripts, self._key, self._owner, self._lease):
@@ -53,15 +60,16 @@ class Leader:
         except BaseException:
             self._give_up()
             raise
-        put = Put(self._key, labels, blob, ttl, time.perf_counter() - began)
-        said, tickets = self._scripts.cache_finish(put, owner=self._owner)
-        if said == "fenced":
+        put = Put(self._key, labels, blob, ttl, time.perf_counter() - began, most)
+        landed = self._scripts.cache_finish(put, owner=self._owner)
+        if landed.put == "fenced":
             log.warning("cache: a value of %s came after its lease had ended, and was not stored", labels.activity)
-        return value, tickets
+        self._publish(landed)
+        return value
 
     def _give_up(self) -> None:
         try:
-            self._scripts.cache_fail(self._key, owner=self._owner)
+            self._publish(self._scripts.cache_fail(self._key, owner=self._owner))
         except PoimenError as error:
             log.warning("cache: others wait until the lease of this computation ends: %s", error)
 

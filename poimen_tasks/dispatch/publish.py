@@ -10,15 +10,17 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from celery import group
+from celery.canvas import maybe_signature
 from celery.utils import uuid
 
-from poimen_tasks.store.values import Part, Ticket
+from poimen_tasks import codec
+from poimen_tasks.store.values import Part, Ticket, WaitingCall
 
 if TYPE_CHECKING:
     from celery import Celery
     from celery.canvas import Signature
 
-__all__ = ["LANE_LIFE", "LANE_TASK", "publish_tickets"]
+__all__ = ["LANE_LIFE", "LANE_TASK", "publish_calls", "publish_tickets"]
 
 #: The name of the task whose runs are lanes.
 LANE_TASK = "poimen.lane"
@@ -82,3 +84,10 @@ def publish_tickets(app: Celery, tickets: Iterable[Ticket], parts_of: Mapping[st
             with producer.batch(max_size=_PIPELINE):
                 group(lanes, app=app).apply_async(task_id=batch, producer=producer, add_to_parent=False)
     return count
+
+
+def publish_calls(app: Celery, calls: Iterable[WaitingCall]) -> None:
+    """Publish the messages of plain calls that waited, each under its own id."""
+    for call in calls:
+        message: Any = maybe_signature(codec.decode(call.message), app=app)
+        message.apply_async(add_to_parent=False)

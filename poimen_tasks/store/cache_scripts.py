@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from poimen_tasks.store.client import Client
-from poimen_tasks.store.scripts import new_owner, tickets_of
-from poimen_tasks.store.values import Ticket
+from poimen_tasks.store.scripts import calls_of, new_owner, tickets_of
+from poimen_tasks.store.values import Ticket, WaitingCall
 
-__all__ = ["Begun", "CacheScripts", "Labels", "Put"]
+__all__ = ["Begun", "CacheScripts", "Labels", "Landed", "Put"]
 
 _MOST_KEYS = 500
 _MOST_PUTS = 100
@@ -49,11 +49,23 @@ class Put(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """Reply of `cache_begin`: `how` is hit, lead, wait or alone; `value` that of a hit; `clock` to ask again with."""
+    """Reply of `cache_begin`: `how` is hit, lead, wait, parked or alone; `value` of a hit, `clock` to ask again."""
 
     how: str
     value: bytes | None = None
     clock: int | None = None
+
+
+class Landed(NamedTuple):
+    """What follows of the end of a computation: `put` says what became of the value, the rest is to be published."""
+
+    put: str
+    tickets: list[Ticket]
+    calls: list[WaitingCall]
+
+
+def _landed(reply: dict[bytes, Any]) -> Landed:
+    return Landed((reply.get(b"put") or b"").decode(), tickets_of(reply), calls_of(reply))
 
 
 class CacheScripts:
@@ -109,28 +121,39 @@ class CacheScripts:
         return bool(self._call("cache_sweep", {"cursor": 0})[b"left"])
 
     def cache_begin(
-        self, key: bytes, *, activity: str, owner: str, lease: float, since: int | None = None, alone: bool = False
+        self,
+        key: bytes,
+        *,
+        activity: str,
+        owner: str,
+        lease: float,
+        since: int | None = None,
+        alone: bool = False,
+        call: WaitingCall | None = None,
     ) -> Begun:
         """Ask for one result: it is there, or the caller computes it, or waits and asks again."""
         request = {"k": key, "activity": activity, "owner": owner, "lease": lease, "alone": alone}
         if since is not None:
             request["since"] = since
+        if call is not None:
+            request["call"] = list(call)
         reply = self._call("cache_begin", request)
         if b"hit" in reply:
             return Begun("hit", value=reply[b"hit"])
         if b"lead" in reply:
             return Begun("lead", clock=reply[b"lead"])
-        return Begun("wait", clock=reply[b"wait"]) if b"wait" in reply else Begun("alone")
+        if b"wait" in reply:
+            return Begun("wait", clock=reply[b"wait"])
+        return Begun("parked" if b"parked" in reply else "alone")
 
-    def cache_finish(self, put: Put, *, owner: str) -> tuple[str, list[Ticket]]:
+    def cache_finish(self, put: Put, *, owner: str) -> Landed:
         """The leader has the result; says whether it was stored, refused, stale or fenced."""
         request = {"k": put.key, "owner": owner, "entry": put.pack(), "limits": self.limits}
-        reply = self._call("cache_finish", request, (put.value,))
-        return reply[b"put"].decode(), tickets_of(reply)
+        return _landed(self._call("cache_finish", request, (put.value,)))
 
-    def cache_fail(self, key: bytes, *, owner: str) -> list[Ticket]:
+    def cache_fail(self, key: bytes, *, owner: str) -> Landed:
         """The leader gives up."""
-        return tickets_of(self._call("cache_finish", {"k": key, "owner": owner, "fail": True}))
+        return _landed(self._call("cache_finish", {"k": key, "owner": owner, "fail": True}))
 
     def cache_renew(self, key: bytes, *, owner: str, lease: float) -> bool:
         """The leader still computes; False when it leads no more."""
@@ -158,15 +181,29 @@ class CacheScripts:
             for name, row in zip(names, rows, strict=True)
         }
 
+    def count(self, activity: str, name: str) -> None:
+        """One more of something that happened outside of a script."""
+        key = self.client.keys.build("cache_stats", activity)
+        acts = self.client.keys.build("cache_activities")
+        self.client.read(lambda redis: (redis.hincrby(key, name, 1), redis.sadd(acts, activity)))
+
     def activities(self) -> list[str]:
         """Activities that have counters, in order of their names."""
         key = self.client.keys.build("cache_activities")
         return sorted(name.decode() for name in self.client.read(lambda redis: redis.smembers(key)))
 
-    def settle_flight(self, key: bytes) -> tuple[bool, list[Ticket]]:
+    def settle_flight(self, key: bytes) -> tuple[bool, Landed]:
         """Look at a computation that is due; True when there is more to do at once."""
         reply = self._call("settle_flight", {"k": key})
-        return bool(reply[b"left"]), tickets_of(reply)
+        return bool(reply[b"left"]), _landed(reply)
+
+    def begin_call(self, message_id: str, *, redelivered: bool) -> bool:
+        """A plain call that waited comes back as a message; False when it is a second copy."""
+        return bool(self._call("begin_call", {"id": message_id, "redelivered": redelivered})[b"begin"])
+
+    def release_call(self, message_id: str) -> list[WaitingCall]:
+        """A plain call that was released but did not begin, to be published once more."""
+        return calls_of(self._call("release_call", {"id": message_id}))
 
 
 def _portions(puts: Sequence[Put]) -> Iterator[list[Put]]:

@@ -9,10 +9,10 @@ from typing import Any
 import msgpack
 
 from poimen_tasks.store.client import Client
-from poimen_tasks.store.values import Appended, Opened, Part, Reaped, Revoked, Sealed, Slice, Ticket
+from poimen_tasks.store.values import Appended, Opened, Part, Reaped, Revoked, Sealed, Slice, Ticket, WaitingCall
 from poimen_tasks.store.wire import expand_ranges
 
-__all__ = ["Scripts", "pack_parts", "tickets_of", "unpack_parts"]
+__all__ = ["Scripts", "calls_of", "pack_parts", "tickets_of", "unpack_parts"]
 
 
 _PORTION = 1 << 20
@@ -41,6 +41,11 @@ def tickets_of(reply: dict[bytes, Any]) -> list[Ticket]:
         Ticket(batch.decode(), slot, generation, queue.decode(), part)
         for batch, slot, generation, queue, part in reply.get(b"tickets") or ()
     ]
+
+
+def calls_of(reply: dict[bytes, Any]) -> list[WaitingCall]:
+    """The plain calls that a script released, for its caller to publish."""
+    return [WaitingCall(name.decode(), message) for name, message in reply.get(b"calls") or ()]
 
 
 def _slice_request(offset: int, piece: Slice, parts: Sequence[Part]) -> tuple[dict[str, Any], tuple[bytes, ...]]:
@@ -191,7 +196,9 @@ class Scripts:
         request = {"b": batch, "s": slot, "g": generation, "why": why, "detail": detail, "overdue_only": overdue_only}
         reply = self._once("reap_lane", request)
         revoked = list(expand_ranges(list(reply.get(b"revoked") or ())))
-        return Reaped(bool(reply[b"reaped"]), tickets_of(reply), list(reply.get(b"lost") or ()), revoked)
+        return Reaped(
+            bool(reply[b"reaped"]), tickets_of(reply), list(reply.get(b"lost") or ()), revoked, calls_of(reply)
+        )
 
     def promote_batch(self, batch: str) -> list[Ticket]:
         """Make due items claimable and issue what tickets are missing."""

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Appended", "Opened", "Part", "Reaped", "Revoked", "Sealed", "Slice", "Ticket"]
+__all__ = [
+    "Appended",
+    "Opened",
+    "Part",
+    "Reaped",
+    "Revoked",
+    "Sealed",
+    "Slice",
+    "Ticket",
+    "WaitingCall",
+]
 
 
 class Part(NamedTuple):
@@ -85,6 +95,13 @@ class Sealed(NamedTuple):
     tickets: list[Ticket]
 
 
+class WaitingCall(NamedTuple):
+    """A plain call that waited for a result and is released: its caller publishes its message, as it was encoded."""
+
+    id: str
+    message: bytes
+
+
 class Reaped(NamedTuple):
     """Reply of `reap_lane`.
 
@@ -92,12 +109,14 @@ class Reaped(NamedTuple):
         reaped: False when there was nothing to settle.
         lost: positions of the items that were given up.
         revoked: positions of the items that had been revoked.
+        calls: plain calls that were released.
     """
 
     reaped: bool
     tickets: list[Ticket]
     lost: list[int]
     revoked: list[int]
+    calls: list[WaitingCall]
 
 
 class Revoked(NamedTuple):

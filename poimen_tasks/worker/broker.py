@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks.errors import PoimenError
-from poimen_tasks.store.values import Ticket
+from poimen_tasks.store.values import Ticket, WaitingCall
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -79,6 +79,7 @@ class BrokerThread:
 
     Args:
         publish: publishes tickets.
+        publish_calls: publishes plain calls that waited.
         check: looks after overdue tickets, given as the store names them.
         look: called once a period.
         period: seconds.
@@ -88,15 +89,17 @@ class BrokerThread:
         self,
         *,
         publish: Callable[[Sequence[Ticket]], None],
+        publish_calls: Callable[[Sequence[WaitingCall]], None],
         check: Callable[[list[list[str]]], None],
         look: Callable[[], None],
         period: float,
     ) -> None:
         self._publish = publish
+        self._publish_calls = publish_calls
         self._check = check
         self._look = look
         self._period = period
-        self._outbox: Queue[Sequence[Ticket] | None] = Queue(_MOST_ERRANDS)
+        self._outbox: Queue[Callable[[], None] | None] = Queue(_MOST_ERRANDS)
         self._overdue: list[list[str]] | None = None
         self._thread = threading.Thread(target=self._run, name="poimen-broker", daemon=True)
 
@@ -115,10 +118,18 @@ class BrokerThread:
     def issue(self, tickets: Sequence[Ticket]) -> None:
         """Have tickets published; never waits."""
         if tickets:
-            try:
-                self._outbox.put_nowait(tickets)
-            except Full:
-                log.warning("%d tickets wait for a broker that does not answer, they are issued again", len(tickets))
+            self._send(partial(self._publish, tickets), f"{len(tickets)} tickets")
+
+    def release(self, calls: Sequence[WaitingCall]) -> None:
+        """Have plain calls published that waited; never waits."""
+        if calls:
+            self._send(partial(self._publish_calls, calls), f"{len(calls)} calls")
+
+    def _send(self, errand: Callable[[], None], what: str) -> None:
+        try:
+            self._outbox.put_nowait(errand)
+        except Full:
+            log.warning("%s wait for a broker that does not answer, they are published again", what)
 
     def check(self, overdue: list[list[str]]) -> None:
         """Have overdue tickets looked after; ignored while those of an earlier call are."""
@@ -129,13 +140,13 @@ class BrokerThread:
         next_look = monotonic() + self._period
         while True:
             try:
-                tickets = self._outbox.get(timeout=max(0.0, next_look - monotonic()))
+                errand = self._outbox.get(timeout=max(0.0, next_look - monotonic()))
             except Empty:
                 next_look = monotonic() + (self._period if self._safely(self._look_around) else _LOOK_AGAIN)
                 continue
-            if tickets is None:
+            if errand is None:
                 return
-            self._safely(partial(self._publish, tickets))
+            self._safely(errand)
 
     def _look_around(self) -> None:
         if self._overdue is not None:

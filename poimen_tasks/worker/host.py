@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from poimen_tasks.store.values import Part, Ticket
+from poimen_tasks.store.values import Part, Ticket, WaitingCall
 from poimen_tasks.worker.events import EventStream
 from poimen_tasks.worker.pace import Paces
 from poimen_tasks.worker.pools import Pool
@@ -25,6 +25,7 @@ class LaneHost:
 
     Attributes:
         publish: publishes tickets; never raises for an unreachable broker.
+        publish_calls: publishes plain calls that waited for a result; never raises either.
         leaving: True when the worker shuts down.
         known_elsewhere: whether another worker knows a task (and serves a queue) that this one does not know.
         others_wait: True when messages other than tickets wait for a slot of this worker.
@@ -39,6 +40,7 @@ class LaneHost:
     paces: Paces
     tracers: dict[str, Any]
     publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None]
+    publish_calls: Callable[[Sequence[WaitingCall]], None]
     leaving: Callable[[], bool]
     others_wait: Callable[[], bool]
     known_elsewhere: Callable[[str, str], bool]

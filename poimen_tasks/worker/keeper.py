@@ -19,7 +19,7 @@ import msgpack
 
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.store.scripts import unpack_parts
-from poimen_tasks.store.values import Part, Reaped, Revoked, Ticket
+from poimen_tasks.store.values import Part, Reaped, Revoked, Ticket, WaitingCall
 from poimen_tasks.store.wire import expand_ranges
 from poimen_tasks.worker.broker import BrokerThread, QueueDepths
 from poimen_tasks.worker.ending_events import tell_lane_lost, tell_lost, tell_revoked
@@ -47,6 +47,7 @@ class Keeper:
         offers: Callable[[], Sequence[tuple[str, int]]],
         details: dict[str, Any],
         publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None],
+        publish_calls: Callable[[Sequence[WaitingCall]], None],
         depths: QueueDepths,
         shared: SharedState,
         reserved: Callable[[], int],
@@ -70,7 +71,11 @@ class Keeper:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="poimen-keeper", daemon=True)
         self._broker = BrokerThread(
-            publish=self._issue, check=self._check_tickets, look=self._look, period=store.settings.quantum
+            publish=self._issue,
+            publish_calls=publish_calls,
+            check=self._check_tickets,
+            look=self._look,
+            period=store.settings.quantum,
         )
 
     def start(self) -> None:
@@ -143,6 +148,7 @@ class Keeper:
             log.warning("lane %s slot %d was lost (%s): %s", key[0], key[1], why, detail)
             tell_lane_lost(self._events, "" if lane is None else lane.message_id, detail)
         self._broker.issue(reply.tickets)
+        self._broker.release(reply.calls)
         self._tell(key[0], reply, why, detail)
 
     def _tell(self, batch: str, reply: Reaped, why: str, detail: str) -> None:
@@ -234,6 +240,7 @@ class Keeper:
             if reply.reaped:
                 log.warning("batch %s: the lease of slot %s expired", batch, slot)
             self._broker.issue(reply.tickets)
+            self._broker.release(reply.calls)
             self._tell(batch, reply, "lease", "lease expired")
         for batch in dict.fromkeys([*chores[b"due"], *chores[b"hungry"]]):
             self._broker.issue(scripts.promote_batch(batch.decode()))
@@ -245,8 +252,11 @@ class Keeper:
         for key in chores[b"flights"]:
             more = True
             while more:
-                more, tickets = self._store.cache.settle_flight(key)
-                self._broker.issue(tickets)
+                more, landed = self._store.cache.settle_flight(key)
+                self._broker.issue(landed.tickets)
+                self._broker.release(landed.calls)
+        for name in chores[b"calls"]:
+            self._broker.release(self._store.cache.release_call(name.decode()))
         if chores[b"sweep"]:
             self._store.cache.cache_sweep()
 

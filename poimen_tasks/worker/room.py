@@ -17,14 +17,16 @@ from celery.worker import state as worker_state
 from celery.worker.request import Request
 from kombu.exceptions import KombuError
 
-from poimen_tasks.dispatch.publish import LANE_TASK, publish_tickets
+from poimen_tasks.dispatch.publish import LANE_TASK, publish_calls, publish_tickets
 from poimen_tasks.dispatch.routing import speaks_amqp
 from poimen_tasks.errors import PoimenError, SettingsError
 from poimen_tasks.store import Store
+from poimen_tasks.store.cache_scripts import Landed
 from poimen_tasks.store.scripts import unpack_parts
-from poimen_tasks.store.values import Part, Ticket
+from poimen_tasks.store.values import Part, Ticket, WaitingCall
 from poimen_tasks.worker import inspecting  # noqa: F401 - registers its command
 from poimen_tasks.worker.broker import QueueDepths
+from poimen_tasks.worker.cached_calls import install_cache
 from poimen_tasks.worker.celery_compat import quicken_requests
 from poimen_tasks.worker.deployments import KNOWN, known_elsewhere, mark_of
 from poimen_tasks.worker.events import EventStream, are_enabled
@@ -205,6 +207,7 @@ class WorkerRoom:
             paces=self._paces,
             tracers=self._tracers,
             publish=self.publish,
+            publish_calls=self.publish_calls,
             leaving=self._is_leaving,
             others_wait=lambda: self._shared.others_wait,
             known_elsewhere=self._known_elsewhere,
@@ -242,6 +245,25 @@ class WorkerRoom:
             # A transport's own errors, as of a broker that is out of memory. The caller has recorded its work already.
             log.exception("%d tickets could not be published, they are issued again soon", len(tickets))
 
+    def dress(self, task: Any) -> None:
+        """Give a task's plain calls what its policy says."""
+        install_cache(task, lambda: self.store, self.publish_landed)
+        install_retry(task)
+
+    def publish_landed(self, landed: Landed) -> None:
+        """Publish what follows of the end of a computation."""
+        if landed.tickets:
+            self.publish(landed.tickets, {})
+        if landed.calls:
+            self.publish_calls(landed.calls)
+
+    def publish_calls(self, calls: Sequence[WaitingCall]) -> None:
+        """Publish plain calls that waited; one that cannot be published is overdue soon, and published again."""
+        try:
+            publish_calls(self.app, calls)
+        except Exception as error:  # noqa: BLE001 - every transport has errors of its own
+            log.warning("%d calls could not be published, they are published again soon: %s", len(calls), error)
+
     def _is_leaving(self) -> bool:
         asked: tuple[Any, Any] = (worker_state.should_stop, worker_state.should_terminate)
         return self._shared.leaving or any(flag is not None and flag is not False for flag in asked)
@@ -258,7 +280,7 @@ class WorkerRoom:
 
     def _finalized(self, **_: Any) -> None:
         for task in self.app.tasks.values():
-            install_retry(task)
+            self.dress(task)
 
     def _is_mine(self, sender_app: Any) -> bool:
         return sender_app is self.app
@@ -315,6 +337,7 @@ class WorkerRoom:
                 KNOWN: mark_of(self.app.tasks),
             },
             publish=self.publish,
+            publish_calls=self.publish_calls,
             depths=QueueDepths(self.app),
             shared=self._shared,
             reserved=lambda: len(worker_state.reserved_requests) - len(worker_state.active_requests),

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from poimen_tasks.errors import PoimenError, StoreRefused, StoreUnavailable
-from poimen_tasks.store.scripts import tickets_of
+from poimen_tasks.store.scripts import calls_of, tickets_of
 from poimen_tasks.store.values import Part, Ticket
 from poimen_tasks.worker.claim import Claim
 from poimen_tasks.worker.host import LaneHost
@@ -123,6 +123,8 @@ class LaneSteps:
         if self._events is not None:
             self._events.reported(report, reply.get(b"revoked") or ())
         self._publish(tickets_of(reply))
+        if b"calls" in reply:
+            self.host.publish_calls(calls_of(reply))
         return reply
 
     def _know_parts(self, reply: dict[bytes, Any]) -> None:

@@ -343,3 +343,9 @@ def sized(size: int) -> bytes:
 def priced_anyway(path: str, number: float) -> None:
     """A cached task that runs uncached where its arguments have no canonical form."""
     note(path, str(number))
+
+
+@task
+def joined(texts: Any) -> str:
+    """One text of several: what comes behind cached calls."""
+    return ", ".join(texts) if isinstance(texts, list) else texts

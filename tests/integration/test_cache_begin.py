@@ -41,7 +41,7 @@ def test_a_refused_result_reaches_who_waited(store, cache):
     """A value too large for the cache is still given to those who waited for it (protocol 8)."""
     ask(cache)
     waited = ask(cache, "two").clock
-    assert cache.cache_finish(put(b"x" * 100)._replace(most=10), owner="one")[0] == "refused"
+    assert cache.cache_finish(put(b"x" * 100)._replace(most=10), owner="one").put == "refused"
     assert ask(cache, "two", since=waited) == ("hit", b"x" * 100, None)
     assert ask(cache, "three").how == "lead"
 
@@ -50,8 +50,8 @@ def test_a_dead_leader_is_taken_over(store, cache, eventually):
     """When the leader's lease has ended, whoever asks next leads, and the old one's value is fenced (fault G02)."""
     ask(cache, lease=0.05)
     eventually(lambda: ask(cache, "two").how == "lead")
-    assert cache.cache_finish(put(b"old"), owner="one")[0] == "fenced"
-    assert cache.cache_finish(put(b"new"), owner="two")[0] == "stored"
+    assert cache.cache_finish(put(b"old"), owner="one").put == "fenced"
+    assert cache.cache_finish(put(b"new"), owner="two").put == "stored"
     assert ask(cache, "three") == ("hit", b"new", None)
     assert len(lanes.audit(store, "cache.takeover")) == 1
 

@@ -204,6 +204,6 @@ def test_a_vacant_flight_finds_another_leader(store, cache):
     store.scripts.cancel_batch("b", reason="", actor="me", terminate=False)
     assert field_of(store, "waiting", "c") == 1
     store.client.redis.zadd(store.keys.build("flight_due"), {digest("same"): 1.0})
-    _, tickets = cache.settle_flight(digest("same"))
-    assert [ticket.batch for ticket in tickets] == ["c"]
+    _, landed = cache.settle_flight(digest("same"))
+    assert [ticket.batch for ticket in landed.tickets] == ["c"]
     assert field_of(store, "waiting", "c") == 0

@@ -33,7 +33,7 @@ def test_items_wait_for_a_caller(store, cache):
     """Items of a batch that wait for a caller's computation are completed by it (promise C9)."""
     lead(cache)
     park(store)
-    said, _ = cache.cache_finish(entry("x", b"\x2a"), owner="one")
+    said = cache.cache_finish(entry("x", b"\x2a"), owner="one").put
     assert said == "stored"
     assert store.reads.status("b").cached == 2
     (columns,) = outcomes(store)
@@ -44,7 +44,7 @@ def test_giving_up_lets_an_item_lead(store, cache):
     """A caller that fails lets the first item go, whose ticket comes back (protocol 8)."""
     lead(cache)
     park(store)
-    tickets = cache.cache_fail(KEY, owner="one")
+    tickets = cache.cache_fail(KEY, owner="one").tickets
     assert [ticket.batch for ticket in tickets] == ["b"]
     assert (field_of(store, "waiting"), field_of(store, "pending")) == (1, 1)
 
@@ -52,7 +52,7 @@ def test_giving_up_lets_an_item_lead(store, cache):
 def test_only_the_leader_speaks(store, cache):
     """Another owner can neither store, nor fail, nor renew (fault G02)."""
     lead(cache)
-    assert cache.cache_finish(entry("x"), owner="two") == ("fenced", [])
+    assert cache.cache_finish(entry("x"), owner="two") == ("fenced", [], [])
     cache.cache_fail(KEY, owner="two")
     assert not cache.cache_renew(KEY, owner="two", lease=60.0)
     assert cache.cache_renew(KEY, owner="one", lease=60.0)

@@ -25,7 +25,7 @@ def test_not_due(store, cache):
     """A computation whose leader lives is left alone."""
     lead(cache)
     park(store)
-    assert cache.settle_flight(KEY) == (False, [])
+    assert cache.settle_flight(KEY) == (False, ("", [], []))
     assert field_of(store, "waiting") == 2
 
 
@@ -33,7 +33,7 @@ def test_a_dead_caller_is_let_go(store, cache, eventually):
     """When a caller's lease has ended, an item that waited for it leads (protocol 8)."""
     lead(cache, lease=0.02)
     park(store)
-    tickets = eventually(lambda: cache.settle_flight(KEY)[1])
+    tickets = eventually(lambda: cache.settle_flight(KEY)[1].tickets)
     assert [ticket.batch for ticket in tickets] == ["b"]
     assert field_of(store, "pending") == 1
     assert len(lanes.audit(store, "cache.takeover")) == 1
@@ -47,10 +47,10 @@ def test_it_tells_which_batches_are_over(store, cache):
             store, f"b{number}", 200, parts=[part(cached=True)], keys=["x"] * 200, callbacks=["complete"]
         )
         assert Lane(store, tickets[0]).begin(1).why == "empty"
-    _, first = cache.cache_finish(entry("x"), owner="one")
+    first = cache.cache_finish(entry("x"), owner="one").tickets
     more, rest = cache.settle_flight(KEY)
     assert not more
-    begun = sorted(ticket.batch for ticket in [*first, *rest] if "@" in ticket.batch)
+    begun = sorted(ticket.batch for ticket in [*first, *rest.tickets] if "@" in ticket.batch)
     assert begun == [f"b{number}@complete.0" for number in range(3)]
 
 

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- cache_begin: a caller wants one result: it gets it, computes it (and leads), waits, or computes it for itself.
--- Request: k key, activity, owner, lease seconds, since (the clock of its first asking, or nil), alone (true: it must not wait).
--- Reply: {hit = value} | {lead = clock} | {wait = clock} | {alone = true}
+-- Request: k key, activity, owner, lease seconds, since (the clock of its first asking, or nil), alone (true: it must not wait),
+--   call {id, message} when it is a plain call that can wait without a process.
+-- Reply: {hit = value} | {lead = clock} | {wait = clock} | {parked = true} | {alone = true}
 --@include once
 --@include flight
 if once_reply then return once_reply end
@@ -24,6 +25,11 @@ elseif flight.e and request.since and flight.e > request.since and redis.call('E
 elseif is_led(flight) and flight.o ~= request.owner and request.alone then
   tally(counts, request.activity, 'misses', 1)
   reply.alone = true
+elseif is_led(flight) and flight.o ~= request.owner and request.call then
+  redis.call('HSET', K.waiting_calls, request.call[1], request.call[2])
+  redis.call('RPUSH', K.followers(request.k), cmsgpack.pack({request.call[1]}))
+  audit('call.parked', {id = request.call[1], activity = request.activity})
+  reply.parked = true
 elseif is_led(flight) and flight.o ~= request.owner then
   redis.call('HSET', K.flight(request.k), 'w', 1)
   reply.wait = request.since or cache_clock()

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- cache_finish: a caller that leads has the result, or gives up; or it renews its lease.
--- Request: k key, owner, and one of: entry (see put_entry, the value is ARGV[5]) with limits, fail (true), renew seconds. Reply: {put, tickets}
+-- Request: k key, owner, and one of: entry (see put_entry, the value is ARGV[5]) with limits, fail (true), renew seconds. Reply: {put, tickets, calls = {id, message}… to publish}
 --@include once
 --@include flight
 if once_reply then return once_reply end
@@ -24,5 +24,5 @@ else
 end
 write_tally(counts)
 close_others(nil, tickets)
-reply.tickets = tickets
+reply.tickets, reply.calls = tickets, released_calls
 return answer(reply)

@@ -70,4 +70,4 @@ else
   tickets = missing_tickets(record)
 end
 close_others(request.b, tickets)
-return answer({reaped = true, returned = #returned, failed = #failed, lost = failed, revoked = revoked, tickets = tickets})
+return answer({reaped = true, returned = #returned, failed = #failed, lost = failed, revoked = revoked, tickets = tickets, calls = released_calls})

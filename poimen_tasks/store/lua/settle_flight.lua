@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- settle_flight: look at a computation that is due: its result goes to more followers, a leader whose lease ran out is
--- let go, and a vacant flight lets another follower lead. Request: k key. Reply: {left (true: call again), tickets}
+-- let go, and a vacant flight lets another follower lead. Request: k key. Reply: {left (true: call again), tickets,
+-- calls = {id, message}… to publish}
 --@include once
 --@include flight
 if once_reply then return once_reply end
@@ -30,4 +31,4 @@ end
 write_tally(counts)
 close_others(nil, tickets)
 local next_due = tonumber(redis.call('ZSCORE', K.flight_due, request.k))
-return answer({left = next_due ~= nil and next_due <= now, tickets = tickets})
+return answer({left = next_due ~= nil and next_due <= now, tickets = tickets, calls = released_calls})

@@ -2,7 +2,7 @@
 -- tick: a worker says that it lives and what it offers; one of them is elected and gets the fleet's chores.
 -- A gap without any tick, or a clock that went back, holds all reaping for as long as a lease, so an outage kills nobody.
 -- Request: worker, info {queue, slots}…, payload (opaque), period, lease, leave (true: it goes away).
--- Reply: {leader, now, gap, held, overdue, due, hungry, flights, sweep, tickets}
+-- Reply: {leader, now, gap, held, overdue, due, hungry, flights, calls, sweep, tickets}
 --@include prelude
 --@include slots
 -- Tickets of these queues that were looked for in vain, ever more seldom, while nobody served them: somebody does now.
@@ -80,6 +80,7 @@ return cmsgpack.pack({
   due = redis.call('ZRANGEBYSCORE', K.due, '-inf', now, 'LIMIT', 0, 100),
   hungry = redis.call('ZRANGE', K.hungry, 0, 49),
   flights = redis.call('ZRANGEBYSCORE', K.flight_due, '-inf', now, 'LIMIT', 0, 100),
+  calls = redis.call('ZRANGEBYSCORE', K.waiting_due, '-inf', now, 'LIMIT', 0, 100),
   sweep = redis.call('EXISTS', K.cache_sweeps) == 1 or redis.call('ZCOUNT', K.cache_expiry, '-inf', now) > 0,
   tickets = redis.call('ZRANGEBYSCORE', K.tickets, '-inf', now, 'LIMIT', 0, 200),
 })

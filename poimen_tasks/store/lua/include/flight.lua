@@ -6,6 +6,8 @@
 -- A flight without an owner is vacant: whoever asks next leads. Followers are items, parked in their batch (`waiting`);
 -- a list entry counts only while `parked` of its batch says so, so cancelling a batch need not look for it.
 -- After two failed leaders everybody computes for himself.
+-- A plain call of a task follows too: its whole message waits in `waiting_calls`, a list entry of one value has its id.
+-- Released, it is published by the script's caller, and again by the keeper until it begins.
 --@include attempts
 --@include cache
 local MOST_FAILED = 2
@@ -32,6 +34,16 @@ local function close_others(own, tickets)
       for _, ticket in ipairs(more) do table.insert(tickets, ticket) end
     end
   end
+end
+
+-- Plain calls that this script released: {id, message}.
+local released_calls = {}
+local function release_call(id)
+  local message = redis.call('HGET', K.waiting_calls, id)
+  if not message then return false end
+  redis.call('ZADD', K.waiting_due, now + (tonumber(request.overdue) or 2), id)
+  table.insert(released_calls, {id, message})
+  return true
 end
 
 local digests = {}
@@ -83,13 +95,16 @@ local function park(record, position, part, key)
   record.waiting = record.waiting + 1
 end
 
--- The next follower that still waits: its record, position, partition. Looks at no more than 500.
+-- The next follower that still waits: its record, position, partition; of a plain call only `true`, it is released.
+-- Looks at no more than 500.
 local function next_follower(key)
   for _ = 1, 500 do
     local packed = redis.call('LPOP', K.followers(key))
     if not packed then return nil end
     local batch, position, part = unpack(cmsgpack.unpack(packed))
-    if redis.call('HGET', K.parked(batch), position) == key then
+    if not position then
+      if release_call(batch) then return true end
+    elseif redis.call('HGET', K.parked(batch), position) == key then
       redis.call('HDEL', K.parked(batch), position)
       local record = record_of(batch)
       if record then
@@ -129,7 +144,7 @@ local function pass_on(key, flight, late)
         end
         return released
       end
-      unpark(record, position, part, true)
+      if position then unpark(record, position, part, true) end
     end
     redis.call('HSET', K.flight(key), 'n', flight.n)
     redis.call('HDEL', K.flight(key), 'o', 'b', 'p', 'd')
@@ -137,7 +152,7 @@ local function pass_on(key, flight, late)
     return 500
   end
   local record, position, part = next_follower(key)
-  if record then unpark(record, position, part, false) end
+  if position then unpark(record, position, part, false) end
   if not record and (late or not flight.w) and redis.call('EXISTS', K.followers(key)) == 0 then
     forget_flight(key)
     return 0
@@ -149,18 +164,23 @@ local function pass_on(key, flight, late)
   return record and 1 or 0
 end
 
--- Give up to 500 followers the value. Returns how many; the rest is done by `settle_flight`.
+-- Give up to 500 followers the value. Returns how many got it, and how many are plain calls, which come and fetch it;
+-- the rest is done by `settle_flight`.
 local function complete_followers(key, value, counts)
-  local by_batch, order, done = {}, {}, 0
+  local by_batch, order, done, calls = {}, {}, 0, 0
   while done < 500 do
     local record, position = next_follower(key)
     if not record then break end
-    if not by_batch[record.batch] then
-      by_batch[record.batch] = {}
-      table.insert(order, record.batch)
-    end
-    table.insert(by_batch[record.batch], position)
     done = done + 1
+    if position then
+      if not by_batch[record.batch] then
+        by_batch[record.batch] = {}
+        table.insert(order, record.batch)
+      end
+      table.insert(by_batch[record.batch], position)
+    else
+      calls = calls + 1
+    end
   end
   for _, batch in ipairs(order) do
     local record, positions, values = record_of(batch), by_batch[batch], {}
@@ -174,15 +194,15 @@ local function complete_followers(key, value, counts)
     local ranges = write_cached(record, positions, values)
     audit_batch('item.finished', record, {r = ranges, ok = #positions, cached = #positions, coalesced = true})
   end
-  return done
+  return done - calls, calls
 end
 
 -- The result is there: followers get it, 500 at a time. Asking callers find it in `flight_value` for a while.
 local function land(key, flight, value, activity, counts)
-  local done = complete_followers(key, value, counts)
+  local done, calls = complete_followers(key, value, counts)
   if done > 0 then tally(counts, activity, 'coalesced', done) end
   local more = redis.call('EXISTS', K.followers(key)) == 1
-  if not more and not flight.w then
+  if not more and not flight.w and calls == 0 then
     forget_flight(key)
     return
   end
@@ -218,7 +238,7 @@ local function finish_flight(one, value, owner, batch, position, limits, counts,
     for _ = 1, 500 do
       local record, at, part = next_follower(one.k)
       if not record then break end
-      unpark(record, at, part, false)
+      if at then unpark(record, at, part, false) end
     end
     pass_on(one.k, flight)
   else

@@ -7,7 +7,7 @@
 --             'decline' make it idle without new tickets for now: this worker does not know the task
 --   limits    of the cache {entries, bytes}, when `f` has results to keep
 --   have      numbers of the chunks that the lane has at hand
--- Reply: {s = 'go' | 'end', why, claim, chunks, info, tickets, late, over, others, revoked,
+-- Reply: {s = 'go' | 'end', why, claim, chunks, info, tickets, late, over, others, revoked, calls = {id, message}… to publish,
 --   again (claim once more: only hits were found so far)}
 --@include claim
 --@include cancelling
@@ -53,6 +53,7 @@ local function lane_step(may_claim)
   records[request.b] = record
   local function finally()
     close_others(request.b, reply.tickets)
+    if #released_calls > 0 then reply.calls = released_calls end
     return answer(reply)
   end
   if request.begin then
