@@ -33,6 +33,8 @@ EMPTY = Slice(count=0, chunks=[], runs=[], delayed=[], ids=None, big=[])
 _FIRST, _MOST, _MOST_HEAVY = 1, 64, 2
 """Chunks in the first slice, in the longest, and in one whose items need work one by one in the store."""
 _SLICE_BYTES = 1 << 20
+_PATIENCE = 0.5
+"""Seconds that a chunk waits for others to fill a slice with it: a slow source hands over one at a time."""
 _MANY_RUNS = 8
 
 
@@ -64,7 +66,7 @@ def iter_slices(
         InvalidArgument: ids and values differ in number, or a batch that is continued has no room for the work.
         PoimenError: others of `members` and `CallReader.read`.
     """
-    began = time.monotonic()
+    began = since = time.monotonic()
     router = Router(app, queue=plan.queue, priority=plan.priority, known=parts)
     source = source_of(app, plan, router)
     source.skip(offset)
@@ -80,11 +82,11 @@ def iter_slices(
             )
         ready = draft.close() if draft.is_full_before(chunk) else None
         draft.add(chunk, time_now)
-        if ready is None and draft.is_full(length):
+        if ready is None and (draft.is_full(length) or time.monotonic() - since > _PATIENCE):
             ready = draft.close()
         if ready is not None:
             yield ready, router.parts[told:]
-            told, length = len(router.parts), min(length * 2, _MOST)
+            told, length, since = len(router.parts), min(length * 2, _MOST), time.monotonic()
     if draft.count:
         yield draft.close(), router.parts[told:]
 

@@ -171,6 +171,14 @@ def test_work_is_taken_only_as_far_as_it_is_written() -> None:
     assert taken == CHUNK
 
 
+def test_a_slow_source_hands_over_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that come slowly are written a chunk at a time: they do not wait until a long slice is full."""
+    clock = iter(range(10_000))
+    monkeypatch.setattr("poimen_tasks.dispatch.slices.time.monotonic", lambda: float(next(clock)))
+    slices, _ = sliced(Map(add, iter(range(CHUNK * 5 + 3))))
+    assert [piece.count for piece in slices] == [CHUNK] * 5 + [3]
+
+
 def test_an_id_in_the_middle_makes_all_later_ids_known() -> None:
     """From the first item with its own id on the store is told every id (fault A08)."""
     work = [add.s(i) if i != 700 else Item(add.s(i), id="seven") for i in range(1500)]
