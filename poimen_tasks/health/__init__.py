@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks.errors import StoreRefused, StoreUnavailable
 from poimen_tasks.health.batches import check_batches, check_leftovers
 from poimen_tasks.health.celery_settings import check_celery
+from poimen_tasks.health.environment import check_environment
 from poimen_tasks.health.finding import Finding, Level
 from poimen_tasks.health.fleet import LIVE, check_audit, check_slots, check_workers
 from poimen_tasks.health.repairs import Publish, Repairs
@@ -30,8 +32,10 @@ __all__ = [
     "check_audit",
     "check_batches",
     "check_celery",
+    "check_environment",
     "check_leftovers",
     "check_server",
+    "check_settings",
     "check_slots",
     "check_workers",
     "examine",
@@ -63,7 +67,7 @@ def examine(
         facts = survey.server()
     except (StoreUnavailable, StoreRefused) as error:
         yield no_server(error)
-        yield from check_celery(conf)
+        yield from check_settings(conf)
         return
     yield from check_server(facts, store.client.url)
     if facts.layout not in (None, str(LAYOUT)):
@@ -77,4 +81,10 @@ def examine(
     yield check_slots(store, repairs)
     yield from check_leftovers(store, survey, repairs, progress)
     yield check_audit(survey.audit_dropped())
+    yield from check_settings(conf)
+
+
+def check_settings(conf: Mapping[str, Any]) -> Iterator[Finding]:
+    """What needs no server: names in the environment, and the Celery app's settings."""
+    yield from check_environment(os.environ)
     yield from check_celery(conf)

@@ -86,7 +86,11 @@ def test_server_that_does_not_answer(conf, settings):
     """Without a server there is one error about it, and the app's settings are still looked at."""
     store = Store(Settings(**{**settings.model_dump(), "connect_timeout": 0.2}), "redis://127.0.0.1:1/0")
     found = list(examine(store, conf))
-    assert [(one.check, one.level) for one in found] == [("server", Level.ERROR), ("celery", Level.OK)]
+    assert [(one.check, one.level) for one in found] == [
+        ("server", Level.ERROR),
+        ("environment", Level.OK),
+        ("celery", Level.OK),
+    ]
     assert "does not answer" in found[0].message
 
 
