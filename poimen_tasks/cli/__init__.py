@@ -1,6 +1,6 @@
 """The `poimen` command; each command is a module.
 
-Exit codes: 0 it did what it was asked, 1 it did not, 2 it was misused.
+Exit codes: 0 it did what it was asked, 1 it did not, 2 it was misused, 124 the time it was given is over, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import poimen_tasks
-from poimen_tasks.cli import cancel, doctor, status, up, watch, worker
+from poimen_tasks.cli import cancel, concurrency, doctor, retry, run, status, up, watch, worker
 from poimen_tasks.cli.output import APP, Failure
 from poimen_tasks.errors import PoimenError
 
@@ -32,7 +32,17 @@ class _Commands(click.Group):
 
 @click.group(
     cls=_Commands,
-    commands=[up.up, worker.worker, status.status, watch.watch, cancel.cancel, doctor.doctor],
+    commands=[
+        up.up,
+        worker.worker,
+        run.run,
+        status.status,
+        watch.watch,
+        cancel.cancel,
+        retry.retry,
+        concurrency.concurrency,
+        doctor.doctor,
+    ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option("-A", "--app", metavar="MODULE[:NAME]", help="For any command: where your Poimen, or its Celery app, is.")
@@ -45,6 +55,7 @@ def main(ctx: click.Context, app: str | None) -> None:
     Begin on one machine, with nothing installed but this package and its [server] extra:
       poimen up -A shop                 a private server and a worker
       poimen status -A shop             in another terminal
+      poimen run -A shop calls.jsonl    a file of calls, without a program of your own
     Then start more workers, on any machine:
       poimen worker -A shop -c 8
     """  # noqa: D301 - Click takes \b for "keep these lines as they are"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +15,11 @@ from rich.text import Text
 
 from poimen_tasks.app import Poimen
 from poimen_tasks.cli.cancel import default_actor
-from poimen_tasks.cli.loading import app_options, load
+from poimen_tasks.cli.loading import app_options, load_without_server
 from poimen_tasks.cli.output import console, json_option, one_line, print_json, with_app
 from poimen_tasks.dispatch.publish import publish_tickets
-from poimen_tasks.errors import PoimenError
-from poimen_tasks.health import Finding, Level, Repairs, examine
+from poimen_tasks.errors import PoimenError, SettingsError
+from poimen_tasks.health import Finding, Level, Repairs, check_settings, examine
 from poimen_tasks.store.values import Ticket
 
 __all__ = ["doctor"]
@@ -37,16 +37,10 @@ def doctor(ctx: click.Context, app: str | None, directory: Path | None, as_json:
 
     It may run at any time, beside the work. Exits 1 when an error stands; warnings alone exit 0.
     """
-    poimen = load(app, directory)
-    repairs = Repairs(actor=default_actor(), publish=lambda tickets: _publish(poimen, tickets)) if repair else None
+    poimen = load_without_server(app, directory)
     screen = console()
     with Status("", console=Console(stderr=True), spinner="line") as spinner:
-        findings = examine(
-            poimen.store,
-            poimen.celery.conf,
-            repairs=repairs,
-            progress=lambda text: spinner.update(f"looking at {text}"),
-        )
+        findings = _examine(poimen, repair=repair, progress=lambda text: spinner.update(f"looking at {text}"))
         found = [replace(finding, advice=with_app(finding.advice)) for finding in findings]
     if as_json:
         print_json({"ok": not any(one.is_failure for one in found), "findings": found})
@@ -54,6 +48,18 @@ def doctor(ctx: click.Context, app: str | None, directory: Path | None, as_json:
         screen.print(_rows(found))
         screen.print(_summary(found, repair=repair))
     ctx.exit(1 if any(one.is_failure for one in found) else 0)
+
+
+def _examine(poimen: Poimen, *, repair: bool, progress: Callable[[str], None]) -> Iterator[Finding]:
+    try:
+        _ = poimen.redis_url
+    except SettingsError as error:
+        subject, _, text = str(error).partition(": ")
+        yield Finding(Level.ERROR, "settings", subject, text, "or start a server with `poimen up -A APP`")
+        yield from check_settings(poimen.celery.conf)
+        return
+    repairs = Repairs(actor=default_actor(), publish=lambda tickets: _publish(poimen, tickets)) if repair else None
+    yield from examine(poimen.store, poimen.celery.conf, repairs=repairs, progress=progress)
 
 
 def _publish(poimen: Poimen, tickets: Sequence[Ticket]) -> None:

@@ -23,7 +23,7 @@ from poimen_tasks.errors import SettingsError
 from poimen_tasks.settings import Settings
 from poimen_tasks.store.server import running_url
 
-__all__ = ["app_options", "celery_name", "find_server", "load", "require_app"]
+__all__ = ["app_options", "celery_name", "find_server", "load", "load_tasks", "load_without_server", "require_app"]
 
 _REDIS = "POIMEN_REDIS_URL"
 _DATA = "POIMEN_DATA_DIR"
@@ -88,14 +88,36 @@ def load(app: str | None, directory: Path | None) -> Poimen:
         Failure: its module cannot be imported or holds no Poimen.
         SettingsError: no Redis is known.
     """
-    place = require_app(app)
-    find_server(directory)
-    poimen = _find(place)
+    poimen = load_without_server(app, directory)
     try:
         _ = poimen.redis_url
     except SettingsError as error:
-        raise Failure(f"{error}; or start a server with `poimen up -A {place}`", kind="SettingsError") from error
+        raise Failure(f"{error}; or start a server with `poimen up -A {app}`", kind="SettingsError") from error
     return poimen
+
+
+def load_without_server(app: str | None, directory: Path | None) -> Poimen:
+    """The same, though perhaps no Redis is known.
+
+    Raises:
+        UsageError: no app was given.
+        Failure: its module cannot be imported or holds no Poimen.
+    """
+    place = require_app(app)
+    find_server(directory)
+    return _find(place)
+
+
+def load_tasks(poimen: Poimen) -> None:
+    """Import the modules that workers import by themselves (`include`, `imports`, autodiscovery): they hold tasks.
+
+    Raises:
+        Failure: one of them cannot be imported.
+    """
+    try:
+        poimen.celery.loader.import_default_modules()
+    except (Exception, SystemExit) as error:  # the modules are the user's: anything may happen in them
+        raise _import_failed("the app's task modules", error) from error
 
 
 def celery_name(app: str, poimen: Poimen) -> str:

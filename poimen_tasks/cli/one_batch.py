@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from poimen_tasks.cli.output import console, duration, facts, print_json, state_text, with_app
+from poimen_tasks.cli.output import console, duration, facts, one_line, print_json, state_text, with_app
 from poimen_tasks.dispatch import Batch
-from poimen_tasks.model import BatchState, BatchStatus
+from poimen_tasks.model import BatchState, BatchStatus, ErrorInfo
 
-__all__ = ["advice_on", "show_batch"]
+__all__ = ["advice_on", "failures_in_words", "show_batch"]
 
 #: A finished batch of at most this many items also gets its speedup and percentiles: they take reading every outcome.
 MOST_FOR_STATS = 100_000
+_SHOWN = 5
 _NUMBERS = (
     "total",
     "pending",
@@ -37,7 +39,11 @@ def show_batch(batch: Batch, *, as_json: bool) -> None:
     found = batch.status()
     stats = batch.wait().stats() if found.is_over and found.total <= MOST_FOR_STATS else None
     if as_json:
-        print_json({**found.to_dict(), "times": _times(found), "stats": stats, "advice": advice_on(found)})
+        errors = [
+            {"item_id": name, "type": error.type, "message": error.message} for name, error in _errors(batch, found)
+        ]
+        shown = {"times": _times(found), "stats": stats, "first_errors": errors, "advice": advice_on(found)}
+        print_json({**found.to_dict(), **shown})
         return
     screen = console()
     limit = "the whole fleet" if found.concurrency is None else found.concurrency
@@ -46,6 +52,10 @@ def show_batch(batch: Batch, *, as_json: bool) -> None:
     both = Table.grid(padding=(0, 6, 0, 0))
     both.add_row(facts(_numbers(found)), facts(_moments(found, stats)))
     screen.print(both)
+    if lines := failures_in_words(batch, found):
+        screen.print("\nfirst errors")
+        for line in lines:
+            screen.print(Text(line))
     for line in advice_on(found):
         screen.print(Text(f"\n{line}", style="yellow"))
 
@@ -83,6 +93,23 @@ def _moments(found: BatchStatus, stats: dict[str, Any] | None) -> Iterator[tuple
             yield name, duration(stats[key])
 
 
+def _errors(batch: Batch, found: BatchStatus) -> list[tuple[str, ErrorInfo]]:
+    """The first failed items of a batch that is over, with their newest errors."""
+    if not (found.is_over and found.failed):
+        return []
+    return list(islice(batch.wait().errors.items(), _SHOWN))
+
+
+def failures_in_words(batch: Batch, found: BatchStatus) -> list[str]:
+    """A line for each of the first failed items, and one for the rest."""
+    shown = _errors(batch, found)
+    lines = [f"  item {one_line(name)}: {one_line(str(error))}" for name, error in shown]
+    if lines and found.failed > len(shown):
+        rest = with_app(f"`poimen watch -A APP {batch.id} --json` has them all")
+        lines.append(f"  and {found.failed - len(shown):,} more: {rest}")
+    return lines
+
+
 def advice_on(found: BatchStatus) -> list[str]:
     """What a person may want to do about it."""
     lines = [
@@ -91,7 +118,7 @@ def advice_on(found: BatchStatus) -> list[str]:
     ]
     if found.state is BatchState.STALLED:
         lines.append(
-            f"the producer of {found.batch_id} is gone: dispatch it again with its id to go on where it stopped, "
-            f"or `poimen cancel -A APP {found.batch_id}`"
+            f"the producer of {found.batch_id} is gone: dispatch it again with its id to go on where it stopped "
+            f"(--resume of `poimen run`), or `poimen cancel -A APP {found.batch_id}`"
         )
     return [with_app(line) for line in lines]

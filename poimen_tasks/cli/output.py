@@ -18,13 +18,17 @@ from poimen_tasks.codec import jsonable
 from poimen_tasks.errors import PoimenError
 
 __all__ = [
-    "APP", "Failure", "console", "duration", "facts", "json_option", "one_line", "print_json", "share", "since",
-    "state_text", "table", "wide", "with_app",
+    "APP", "MISUSED", "TIMED_OUT", "Failure", "console", "duration", "facts", "json_line", "json_option",
+    "keep_stdout_clean", "limit_of", "one_line", "print_json", "share", "since", "state_text", "table", "wide",
+    "with_app",
 ]  # fmt: skip
 
 #: Where the context keeps the app.
 APP = "poimen_tasks.app"
 _JSON = "poimen_tasks.json"
+_CLEAN = "poimen_tasks.clean_stdout"
+#: Exit codes besides 0 and 1: the command was misused, or the time that it was given ran out.
+MISUSED, TIMED_OUT = 2, 124
 _WIDE = 110
 _PIPED = 1_000
 _COLORS = {
@@ -38,23 +42,27 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Failure(click.ClickException):
     """The command could not do what it was asked: one line, exit code 1; with `--json` an object on stdout too."""
 
-    def __init__(self, message: str, *, kind: str = "Failure") -> None:
+    def __init__(self, message: str, *, kind: str = "Failure", exit_code: int = 1) -> None:
         super().__init__(message)
         self.kind = kind
+        self.exit_code = exit_code  # type: ignore[misc, unused-ignore]  # Click reads it from the instance
         context = click.get_current_context(silent=True)
         # Asked now: when it is shown, the context is gone.
         self._json = bool(context and context.meta.get(_JSON))
+        self._clean = bool(context and context.meta.get(_CLEAN))
 
     @classmethod
-    def of(cls, error: PoimenError) -> Failure:
+    def of(cls, error: PoimenError, *, exit_code: int = 1) -> Failure:
         """From an error of ours, with what was noted on it."""
         notes = getattr(error, "__notes__", ())
-        return cls("; ".join((str(error), *notes)), kind=type(error).__name__)
+        return cls("; ".join((str(error), *notes)), kind=type(error).__name__, exit_code=exit_code)
 
     def show(self, file: Any = None) -> None:
         """Print it."""
         if self._json:
-            print_json({"error": {"type": self.kind, "message": self.message}})
+            print_json({"error": {"type": self.kind, "message": self.message}}, err=self._clean)
+            if self._clean:
+                return
         click.secho("error: ", fg="red", bold=True, err=True, nl=False)
         click.echo(one_line(self.message, most=2000), file=file, err=file is None)
 
@@ -71,15 +79,39 @@ def json_option(command: F) -> F:
     )(command)
 
 
-def print_json(value: Any) -> None:
-    """One line of strict JSON, ASCII only so that any terminal and pipe takes it."""
-    click.echo(json.dumps(jsonable(value), allow_nan=False))
+def limit_of(value: int | str) -> int | None:
+    """The type of a limit: a whole number from 1, or `all` for as many as the fleet has, which is None.
+
+    Raises:
+        BadParameter: neither of them.
+    """
+    if isinstance(value, int) or (value.isascii() and value.isdecimal() and int(value)):
+        return int(value)
+    if value == "all":
+        return None
+    raise click.BadParameter(f"{value!r} is not allowed; use a whole number from 1, or all for the whole fleet")
 
 
-def console() -> Console:
+def keep_stdout_clean() -> None:
+    """Print what `--json` says about an error on stderr: stdout is for outcomes alone."""
+    click.get_current_context().meta[_CLEAN] = True
+
+
+def json_line(value: Any) -> str:
+    """Strict JSON on one line, ASCII only so that any terminal and pipe takes it."""
+    return json.dumps(jsonable(value), allow_nan=False)
+
+
+def print_json(value: Any, *, err: bool = False) -> None:
+    """One line of strict JSON."""
+    click.echo(json_line(value), err=err)
+
+
+def console(*, err: bool = False) -> Console:
     """Where tables go. A pipe has no width: there nothing is cut unless COLUMNS says so."""
-    piped = not sys.stdout.isatty() and not os.environ.get("COLUMNS")
-    return Console(file=sys.stdout, width=_PIPED if piped else None, highlight=False, markup=False, emoji=False)
+    file = sys.stderr if err else sys.stdout
+    piped = not file.isatty() and not os.environ.get("COLUMNS")
+    return Console(file=file, width=_PIPED if piped else None, highlight=False, markup=False, emoji=False)
 
 
 def wide(screen: Console) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -56,14 +57,19 @@ class _Requests:
     "-c", "--concurrency", type=click.IntRange(min=1), help="Worker processes. Default: as many as processors."
 )
 @click.option("-l", "--loglevel", default="info", show_default=True, help="How much the worker logs.")
-def up(*, app: str | None, directory: Path | None, as_json: bool, concurrency: int | None, loglevel: str) -> None:
+@click.option(
+    "--port", type=click.IntRange(1, 65_535), help="The server's port, the same at every start. Default: a free one."
+)
+def up(
+    *, app: str | None, directory: Path | None, as_json: bool, concurrency: int | None, loglevel: str, port: int | None
+) -> None:
     """Start a private server and a worker, for development; Ctrl-C stops both.
 
     The server keeps its data in the data directory, and comes back with it. While it runs, other `poimen` commands in
     the same directory find it by themselves. With POIMEN_REDIS_URL set, that server is used and none is started.
     Without an app only the server runs.
     """
-    with _Requests() as requests, _server(directory) as server:
+    with _Requests() as requests, _server(directory, port) as server:
         options = ["-l", loglevel, *(["-c", str(concurrency)] if concurrency else [])]
         worker = _start_worker(app, directory, server, options) if app else None
         try:
@@ -79,20 +85,36 @@ def up(*, app: str | None, directory: Path | None, as_json: bool, concurrency: i
 
 
 @contextlib.contextmanager
-def _server(directory: Path | None) -> Iterator[EmbeddedServer | None]:
+def _server(directory: Path | None, port: int | None) -> Iterator[EmbeddedServer | None]:
     """The private server, set as the one to use; None when there is another one, which answers."""
     place = data_dir(directory)
     if os.environ.get(_REDIS):
+        if port is not None:
+            raise click.UsageError("--port is for the private server, and POIMEN_REDIS_URL names another one: unset it")
         settings = load_settings()
         Store(settings, settings.redis_url or "").reads.now()
         yield None
         return
-    with EmbeddedServer(place) as server:
+    server = EmbeddedServer(place)
+    if port is not None:
+        _refuse_taken(port)
+        server.port = port
+    with server:
         os.environ[_REDIS] = server.url
         try:
             yield server
         finally:
             del os.environ[_REDIS]
+
+
+def _refuse_taken(port: int) -> None:
+    """Fail with better words than the server's log has for a port that is not to be had."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise Failure(f"port {port} of 127.0.0.1 cannot be had ({error.strerror}): choose another --port") from None
 
 
 def _start_worker(

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import time
-from itertools import islice
 from pathlib import Path
 
 import click
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
 from poimen_tasks.cli.loading import app_options, load
-from poimen_tasks.cli.one_batch import advice_on
-from poimen_tasks.cli.output import console, duration, json_option, one_line, print_json, share, with_app
+from poimen_tasks.cli.one_batch import failures_in_words
+from poimen_tasks.cli.output import TIMED_OUT, Failure, console, json_option, print_json, share, with_app
+from poimen_tasks.cli.progress import counts, ending, progress_bar
 from poimen_tasks.dispatch import Batch
 from poimen_tasks.errors import BatchTimeout
-from poimen_tasks.model import BatchState, BatchStatus, ItemStatus
+from poimen_tasks.model import BatchState, BatchStatus
 
 __all__ = ["watch"]
 
 _EVERY = 0.25
 _EVERY_LINE = 2.0
-_SHOWN = 5
 _DETACHED = 130
 
 
@@ -32,7 +30,7 @@ _DETACHED = 130
 @json_option
 @click.argument("batch")
 @click.option("--after", type=click.IntRange(min=0), metavar="CURSOR", help="With --json: go on behind this outcome.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop watching after that; exits 1.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop watching after that; exits 124.")
 @click.pass_context
 def watch(
     ctx: click.Context, *, app: str | None, directory: Path | None, as_json: bool, batch: str, after: int | None,
@@ -40,8 +38,8 @@ def watch(
 ) -> None:  # fmt: skip
     """Follow BATCH until it is over; Ctrl-C leaves it running.
 
-    Exits 0 when every item succeeded, 1 when the batch failed or was cancelled. With --json it prints one object an
-    outcome as they come in, each with a cursor for --after.
+    Exits 0 when every item succeeded, 1 when the batch failed or was cancelled, 124 when --timeout was over first, 130
+    on Ctrl-C. With --json it prints one object an outcome as they come in, each with a cursor for --after.
     """
     if after is not None and not as_json:
         raise click.UsageError("--after goes on with a stream of outcomes; give --json too")
@@ -53,17 +51,27 @@ def watch(
         else:
             _follow(watched, timeout)
     except KeyboardInterrupt:
-        again = with_app(f"`poimen watch -A APP {batch}` follows it again")
-        click.echo(f"\ndetached: batch {batch} goes on; {again}", err=True)
+        click.echo(f"\ndetached: batch {batch} goes on; {_again(batch)}", err=True)
         ctx.exit(_DETACHED)
+    except BatchTimeout:
+        found = watched.status()
+        done = f"{found.finished:,} of {found.total:,} items are finished"
+        raise Failure(
+            f"{timeout:g} s are over and batch {batch} is not: {done}; it goes on, and {_again(batch)}",
+            kind="BatchTimeout", exit_code=TIMED_OUT,
+        ) from None  # fmt: skip
     ctx.exit(0 if watched.status().state is BatchState.COMPLETED else 1)
+
+
+def _again(batch: str) -> str:
+    return with_app(f"`poimen watch -A APP {batch}` follows it again")
 
 
 def _follow(batch: Batch, timeout: float | None) -> None:
     deadline = None if timeout is None else time.monotonic() + timeout
     screen = console()
     last = _live(screen, batch, deadline) if screen.is_terminal else _lines(screen, batch, deadline)
-    screen.print(_ending(last))
+    screen.print(ending(last))
     if last.failed:
         _failures(screen, batch, last)
 
@@ -77,17 +85,13 @@ def _look(batch: Batch, deadline: float | None) -> BatchStatus:
 
 
 def _live(screen: Console, batch: Batch, deadline: float | None) -> BatchStatus:
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(),
-        TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn(), TimeRemainingColumn(),
-        console=screen, expand=True, speed_estimate_period=60,
-    )  # fmt: skip
+    bar = progress_bar(screen)
     task = bar.add_task(batch.id, total=None)
     with Live(bar, console=screen, refresh_per_second=8) as live:
         while True:
             found = _look(batch, deadline)
             bar.update(task, total=found.total, completed=found.finished)
-            live.update(Group(bar, _counts(found)))
+            live.update(Group(bar, counts(found)))
             if found.is_over:
                 return found
             time.sleep(_EVERY)
@@ -98,7 +102,7 @@ def _lines(screen: Console, batch: Batch, deadline: float | None) -> BatchStatus
     shown, at = "", 0.0
     while True:
         found = _look(batch, deadline)
-        text = _counts(found).plain
+        text = counts(found).plain
         if found.is_over:
             return found
         if text != shown and time.monotonic() - at >= _EVERY_LINE:
@@ -107,30 +111,7 @@ def _lines(screen: Console, batch: Batch, deadline: float | None) -> BatchStatus
         time.sleep(_EVERY)
 
 
-def _counts(found: BatchStatus) -> Text:
-    names = ("running", "pending", "delayed", "waiting", "succeeded", "failed", "cancelled", "skipped")
-    words = [f"{getattr(found, name):,} {name}" for name in names if getattr(found, name) or name == "running"]
-    text = Text(f"{found.state}: " + ", ".join(words))
-    for line in advice_on(found):
-        text.append(f"\n{line}", style="yellow")
-    return text
-
-
-def _ending(found: BatchStatus) -> Text:
-    color = "green" if found.state is BatchState.COMPLETED else "red"
-    ran = (found.finished_at - found.started_at).total_seconds() if found.finished_at and found.started_at else None
-    text = Text.assemble((str(found.state), color), f": {found.succeeded:,} of {found.total:,} items succeeded")
-    for name in ("failed", "cancelled", "skipped"):
-        if getattr(found, name):
-            text.append(f", {getattr(found, name):,} {name}")
-    return text.append(f", in {duration(ran)}" if ran is not None else "")
-
-
 def _failures(screen: Console, batch: Batch, found: BatchStatus) -> None:
     """The first failed items with their reasons."""
-    failed = (outcome for outcome in batch.outcomes() if outcome.status is ItemStatus.FAILED)
-    for outcome in islice(failed, min(_SHOWN, found.failed)):
-        screen.print(Text(f"  item {one_line(outcome.item_id)}: {one_line(str(outcome.error))}"))
-    if found.failed > _SHOWN:
-        rest = with_app(f"`poimen watch -A APP {batch.id} --json` has them all")
-        screen.print(f"  and {found.failed - _SHOWN:,} more: {rest}")
+    for line in failures_in_words(batch, found):
+        screen.print(Text(line))

@@ -10,21 +10,24 @@ from pathlib import Path
 import click
 
 from poimen_tasks.cli.loading import app_options, celery_name, load, require_app
-from poimen_tasks.cli.output import json_option
+from poimen_tasks.cli.output import json_option, print_json
+from poimen_tasks.settings import mask_url
 
 __all__ = ["worker", "worker_command"]
 
 
-def worker_command(name: str, options: Sequence[str], *, node: str) -> list[str]:
+def worker_command(name: str, options: Sequence[str], *, node: str, quiet: bool = False) -> list[str]:
     """The command line of a Celery worker for the app that `celery -A` finds by this name.
 
     Args:
         name: for `celery -A`.
         options: of `celery worker`; a node name among them wins.
         node: the node name otherwise. Two workers of one name on one machine would hide each other from Flower.
+        quiet: without Celery's banner, the only thing of a worker that goes to stdout.
     """
     named = any(word.split("=")[0] == "--hostname" or word.startswith("-n") for word in options)
-    return [sys.executable, "-m", "celery", "-A", name, "worker", *([] if named else ["-n", f"{node}@%h"]), *options]
+    celery = [sys.executable, "-m", "celery", *(["-q"] if quiet else [])]
+    return [*celery, "-A", name, "worker", *([] if named else ["-n", f"{node}@%h"]), *options]
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True})
@@ -44,12 +47,15 @@ def worker(
     """Start a worker: `celery -A APP worker` with the same options.
 
     Options that are not listed here are Celery's, and passed on. Start as many workers as you like, on any machine that
-    reaches the Redis server (POIMEN_REDIS_URL).
+    reaches the Redis server (POIMEN_REDIS_URL). With --json one object about the worker goes to stdout, and its log to
+    stderr as always.
     """
-    del as_json  # a worker prints its log; errors before it starts obey it
     poimen = load(app, directory)
     given = [("-c", concurrency), ("-Q", queues), ("-P", pool), ("-l", loglevel)]
     words = [word for flag, value in given if value is not None for word in (flag, str(value))]
-    command = worker_command(celery_name(require_app(app), poimen), [*words, *options], node=f"poimen-{os.getpid()}")
+    name = celery_name(require_app(app), poimen)
+    command = worker_command(name, [*words, *options], node=f"poimen-{os.getpid()}", quiet=as_json)
+    if as_json:
+        print_json({"app": name, "pid": os.getpid(), "url": mask_url(poimen.redis_url), "command": command[1:]})
     sys.stdout.flush()
     os.execv(command[0], command)  # noqa: S606 - it becomes the worker, so signals reach it directly

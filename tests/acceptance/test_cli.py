@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -197,6 +198,37 @@ def test_repairing(own_shop: ModuleType, poimen: Poimen) -> None:
     assert [row for row in found if row["repairable"]] == []
 
 
+@pytest.mark.usefixtures("fleet")
+def test_failed_items_run_again(own_shop: ModuleType, poimen: Poimen, notes: Path) -> None:
+    """`retry` runs the failed items again, and the audit log knows who asked (promise D3)."""
+    batch = own_shop.poimen.dispatch(own_shop.poimen.map(own_shop.fails_unless, [str(notes)] * 3))
+    assert batch.wait(timeout=30).failed == 3
+    shown = poimen("status", "-A", APP, batch.id).stdout
+    assert "  item 0: RuntimeError: not yet" in shown
+    notes.touch()
+    done = poimen("retry", "-A", APP, batch.id)
+    assert (done.returncode, "3 failed items run again" in done.stdout) == (0, True), done.stderr
+    assert batch.wait(timeout=30).succeeded == 3
+    assert b"ada" in header_of(own_shop, b"batch.retried")
+
+
+def test_another_limit(own_shop: ModuleType, poimen: Poimen) -> None:
+    """`concurrency` changes the limit of a batch, and the audit log knows who did (promise D2)."""
+    batch = own_shop.poimen.dispatch(own_shop.poimen.map(own_shop.noop, range(3)))
+    done = poimen("concurrency", "-A", APP, batch.id, "3")
+    assert (done.returncode, done.stdout) == (0, f"limit of {batch.id}: 10 -> 3\n"), done.stderr
+    assert batch.status().concurrency == 3
+    assert poimen("concurrency", "-A", APP, batch.id, "all").returncode == 0
+    assert batch.status().concurrency is None
+    assert b"ada" in header_of(own_shop, b"batch.concurrency_changed")
+
+
+def header_of(shop: ModuleType, kind: bytes) -> bytes:
+    """The header of the first audit entry of a type."""
+    entries = shop.poimen.store.client.redis.xrange(shop.poimen.store.keys.build("audit"))
+    return next(row[b"h"] for _, row in entries if row[b"t"] == kind)
+
+
 # ------------------------------------------------------------------------------------------- processes
 def test_worker(own_shop: ModuleType, start: Callable[..., Running]) -> None:
     """`poimen worker` becomes a Celery worker that serves batches, and a signal stops it in order."""
@@ -275,6 +307,22 @@ def test_up_comes_back_with_its_data(project: Path, start: Callable[..., Running
     assert up.stop(signal.SIGTERM) == 0
 
 
+def test_up_keeps_its_port(project: Path, start: Callable[..., Running]) -> None:
+    """With --port the server has that port at every start; one that cannot be had, or is of no use, is said at once."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+        taken = in_project(project, "-m", "poimen_tasks.cli", "up", "--port", port)
+    assert (taken.returncode, f"port {port} of 127.0.0.1 cannot be had" in taken.stderr) == (1, True), taken.stderr
+    for _ in range(2):
+        up = start("up", "--port", port, env={}, cwd=project)
+        eventually(lambda: running_url(project / ".poimen"))
+        assert running_url(project / ".poimen") == f"redis://127.0.0.1:{port}/0"
+        assert up.stop(signal.SIGTERM) == 0
+    useless = in_project(project, "-m", "poimen_tasks.cli", "up", "--port", port, POIMEN_REDIS_URL="redis://h/0")
+    assert (useless.returncode, "--port" in useless.stderr) == (2, True)
+
+
 def test_up_with_a_broken_app(project: Path, start: Callable[..., Running]) -> None:
     """An app that cannot be imported ends `up` with one line, and its server with it."""
     (project / "shop.py").write_text("import nothing_like_it\n")
@@ -325,6 +373,8 @@ def test_up_with_a_server_of_ones_own(project: Path, start: Callable[..., Runnin
         (("watch", "-A", APP, "nobody"), 1, "batch 'nobody' is not known"),
         (("cancel", "-A", APP, "a/b"), 1, "batch id"),
         (("status", "-A", "nothing.here"), 1, "no module named 'nothing.here'"),
+        (("retry", "-A", APP, "nobody"), 1, "batch 'nobody' is not known"),
+        (("concurrency", "-A", APP, "nobody", "3"), 1, "batch 'nobody' is not known"),
         (("cancel", "-A", APP), 2, "BATCH"),
         (("nonsense",), 2, "nonsense"),
     ],

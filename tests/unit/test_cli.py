@@ -14,9 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from poimen_tasks import BatchNotFound, BatchState, BatchStatus, StoreUnavailable
-from poimen_tasks.cli import cancel, doctor, loading, main, output, status, watch, worker
-from poimen_tasks.health import Finding, Level
+from poimen_tasks.cli import cancel, concurrency, doctor, loading, main, output, retry, status, watch, worker
+from poimen_tasks.health import Finding, Level, check_environment
 from poimen_tasks.model import ErrorInfo, ItemStatus, Outcome
+from poimen_tasks.settings import Settings
 from poimen_tasks.store.reads import WorkerInfo
 
 NOW = datetime(2025, 11, 29, 12, 0, tzinfo=UTC)
@@ -230,6 +231,18 @@ def test_worker_becomes_celery(run, module, monkeypatch):
     assert node == f"poimen-{os.getpid()}@%h"
 
 
+def test_worker_for_programs(run, module, monkeypatch):
+    """With --json a worker tells who it is in one object, and Celery's banner stays away from it."""
+    calls = []
+    monkeypatch.setattr(os, "execv", lambda path, words: calls.append([path, *words]))
+    name = module(OURS.replace("redis://", "redis://:geheim@"))
+    result = run("worker", "-A", name, "-c", "1", "--json")
+    told = json.loads(result.stdout)
+    assert (told["app"], told["pid"], told["command"]) == (name, os.getpid(), calls[0][2:])
+    assert "geheim" not in result.stdout
+    assert calls[0][2:6] == ["-m", "celery", "-q", "-A"]
+
+
 @pytest.mark.parametrize("options", [["-n", "mine@h"], ["-nmine@h"], ["--hostname", "mine@h"], ["--hostname=mine@h"]])
 def test_own_node_name(options):
     """A node name of the user's own is kept."""
@@ -251,8 +264,9 @@ def batch_status(batch_id="b1", state=BatchState.RUNNING, **changes):
 class FakeBatch:
     """A handle that tells these statuses, the last one for ever, and these outcomes."""
 
-    def __init__(self, *found, outcomes=()):
+    def __init__(self, *found, outcomes=(), errors=None):
         self.id = found[0].batch_id if isinstance(found[0], BatchStatus) else "gone"
+        self.errors = errors or {}
         self.found = list(found)
         self.given = outcomes
         self.asked = {}
@@ -271,7 +285,17 @@ class FakeBatch:
 
     def wait(self):
         """A report with some numbers."""
-        return SimpleNamespace(stats=lambda: {"speedup": 3.5, "efficiency": 0.9, "p95_duration": 0.25})
+        numbers = {"speedup": 3.5, "efficiency": 0.9, "p95_duration": 0.25}
+        return SimpleNamespace(stats=lambda: numbers, errors=self.errors)
+
+    def set_concurrency(self, limit, actor):
+        """Remember the limit and who."""
+        self.asked = {"limit": limit, "actor": actor}
+
+    def retry_failed(self, actor):
+        """As many as there are errors."""
+        self.asked = {"actor": actor}
+        return len(self.errors)
 
     def cancel(self, reason, actor, *, terminate):
         """Remember who and why."""
@@ -290,9 +314,11 @@ def use(monkeypatch):
             batch=lambda _batch_id: batches[0],
             store=SimpleNamespace(reads=reads),
             celery=SimpleNamespace(conf={}),
+            redis_url=URL,
         )
-        for command in (status, watch, cancel, doctor):
+        for command in (status, watch, cancel, concurrency, retry):
             monkeypatch.setattr(command, "load", lambda _app, _directory: poimen)
+        monkeypatch.setattr(doctor, "load_without_server", lambda _app, _directory: poimen)
         monkeypatch.setattr(watch, "_EVERY", 0.0)
         monkeypatch.setattr(watch, "_EVERY_LINE", 0.0)
 
@@ -384,6 +410,17 @@ def test_finished_batch(run, use):
     assert (given["times"], given["stats"]["speedup"]) == ({"waited": 0.0, "ran": 5.0, "rate": 2.0}, 3.5)
 
 
+def test_failed_batch(run, use):
+    """A failed batch shows its first errors, and how many more there are."""
+    use(FakeBatch(batch_status(state=BatchState.FAILED, total=9, failed=7), errors={str(n): FAILURE for n in range(7)}))
+    shown = run("status", "-A", "shop", "b1").stdout
+    assert "  item 4: ValueError: bad number  [31m7\n" in shown
+    assert "  and 2 more: `poimen watch -A shop b1 --json` has them all" in shown
+    given = json.loads(run("status", "-A", "shop", "b1", "--json").stdout)["first_errors"]
+    assert [row["item_id"] for row in given] == ["0", "1", "2", "3", "4"]
+    assert given[0] == {"item_id": "0", "type": "ValueError", "message": FAILURE.message}
+
+
 def test_stalled_batch(run, use):
     """A batch whose producer is gone says how to go on."""
     use(FakeBatch(batch_status(state=BatchState.STALLED)))
@@ -420,7 +457,7 @@ def test_watch_in_a_pipe(run, use):
     """Without a terminal progress is a line when something changed; failed items follow with their reasons."""
     steps = [batch_status(total=7, succeeded=n, pending=7 - n) for n in (0, 3, 3)]
     last = batch_status(state=BatchState.FAILED, total=7, succeeded=1, failed=6)
-    use(FakeBatch(*steps, last, outcomes=[outcome(str(n), ItemStatus.FAILED, error=FAILURE) for n in range(6)]))
+    use(FakeBatch(*steps, last, errors={str(n): FAILURE for n in range(6)}))
     result = run("watch", "-A", "shop", "b1")
     lines = result.stdout.splitlines()
     assert [line.split()[1] for line in lines[:2]] == ["0/7", "3/7"]
@@ -458,10 +495,54 @@ def test_detaching(run, use):
 
 
 def test_watching_for_a_while(run, use):
-    """A timeout ends the watching, not the batch."""
-    use(FakeBatch(batch_status(total=5)))
+    """A timeout ends the watching, not the batch, with an exit code of its own and the way back."""
+    use(FakeBatch(batch_status(total=5, succeeded=2)))
     result = run("watch", "-A", "shop", "b1", "--timeout", "0")
-    assert (result.exit_code, "it goes on" in result.stderr) == (1, True)
+    assert result.exit_code == 124
+    assert "0 s are over and batch b1 is not: 2 of 5 items are finished" in result.stderr
+    assert "`poimen watch -A shop b1` follows it again" in result.stderr
+
+
+# ------------------------------------------------------------------------------------------- retry, concurrency
+def test_retry(run, use):
+    """Failed items run again in the name of who asks; when none has failed there is nothing to do."""
+    batch = FakeBatch(batch_status(failed=1), errors={"a": FAILURE})
+    use(batch)
+    result = run("retry", "-A", "shop", "b1", "--actor", "cron")
+    assert (result.exit_code, "1 failed item runs again: `poimen watch -A shop b1`" in result.stdout) == (0, True)
+    assert batch.asked == {"actor": "cron"}
+    given = json.loads(run("retry", "-A", "shop", "b1", "--json").stdout)
+    assert (given["batch_id"], given["retried"], given["status"]["failed"]) == ("b1", 1, 1)
+    use(FakeBatch(batch_status()))
+    result = run("retry", "-A", "shop", "b1")
+    assert (result.exit_code, "nothing to do" in result.stdout) == (0, True)
+
+
+def test_concurrency(run, use):
+    """A limit is a whole number, or all for the whole fleet; it is told with the one before."""
+    batch = FakeBatch(batch_status())
+    use(batch)
+    result = run("concurrency", "-A", "shop", "b1", "20", "--actor", "cron")
+    assert (result.exit_code, result.stdout) == (0, "limit of b1: 4 -> 20\n")
+    assert batch.asked == {"limit": 20, "actor": "cron"}
+    assert run("concurrency", "-A", "shop", "b1", "all").stdout == "limit of b1: 4 -> the whole fleet\n"
+    assert batch.asked["limit"] is None
+    assert json.loads(run("concurrency", "-A", "shop", "b1", "2", "--json").stdout)["batch_id"] == "b1"
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "many", "1.5", "²"])
+def test_limits_that_are_none(run, use, limit):
+    """Anything but a whole number from 1 or all is misuse."""
+    use(FakeBatch(batch_status()))
+    result = run("concurrency", "-A", "shop", "b1", "--", limit)
+    assert (result.exit_code, "whole number from 1" in result.stderr) == (2, True)
+
+
+def test_too_late_for_a_limit(run, use):
+    """A batch that is over has nothing to limit."""
+    use(FakeBatch(batch_status(state=BatchState.FAILED)))
+    result = run("concurrency", "-A", "shop", "b1", "2")
+    assert (result.exit_code, "over already" in result.stderr) == (1, True)
 
 
 # ------------------------------------------------------------------------------------------- cancel
@@ -520,6 +601,31 @@ def test_doctor(run, use, monkeypatch, found, code):
     assert [row["check"] for row in given["findings"]] == [found[0].check]
 
 
+def test_doctor_without_redis(run, module, monkeypatch):
+    """Without a Redis the doctor still tells of the settings, and which variable to set; exit code 1."""
+    monkeypatch.setenv("POIMEN_LAESE", "3")
+    name = module(f"{PLAIN}poimen = Poimen('shop')\n")
+    result = run("doctor", "-A", name)
+    assert (result.exit_code, "POIMEN_REDIS_URL: expected a redis://" in result.stdout) == (1, True)
+    assert f"`poimen up -A {name}`" in result.stdout
+    given = {row["check"]: row for row in json.loads(run("doctor", "-A", name, "--json").stdout)["findings"]}
+    assert given["settings"]["subject"] == "POIMEN_REDIS_URL"
+    assert (given["environment"]["subject"], given["environment"]["advice"]) == (
+        "POIMEN_LAESE",
+        "did you mean POIMEN_LEASE?",
+    )
+    assert given["celery"]["level"] == "ok"
+
+
+def test_names_in_the_environment():
+    """Each setting, in upper or lower case, and POIMEN_APP are known; what is like none of them has no near one."""
+    known = [f"POIMEN_{name.upper()}" for name in Settings.model_fields]
+    (found,) = check_environment([*known, "POIMEN_APP", "poimen_lease", "PATH"])
+    assert found.level is Level.OK
+    (found,) = check_environment(["POIMEN_ZZZZZZ"])
+    assert (found.level, found.subject, "did you mean" in found.advice) == (Level.WARNING, "POIMEN_ZZZZZZ", False)
+
+
 # ------------------------------------------------------------------------------------------- printing
 def test_errors_of_ours(run, monkeypatch):
     """An error of ours is one line with its notes, exit code 1; with --json an object on stdout too."""
@@ -540,7 +646,17 @@ def test_help(run):
         options = [option for option in command.params if isinstance(option, click.Option)]
         assert all(option.help for option in options), name
         assert {"app", "directory", "as_json"} <= {option.name for option in options}
-    assert list(main.commands) == ["up", "worker", "status", "watch", "cancel", "doctor"]
+    assert list(main.commands) == [
+        "up",
+        "worker",
+        "run",
+        "status",
+        "watch",
+        "cancel",
+        "retry",
+        "concurrency",
+        "doctor",
+    ]
 
 
 @pytest.mark.parametrize(
