@@ -100,7 +100,7 @@ def lines(path: Path) -> list[list[Any]]:
 
 # ------------------------------------------------------------------------------------------- the app stays itself
 def test_nothing_of_the_app_changes(redis_url: str) -> None:
-    """`Poimen(app)` and a dispatch change no setting of the app, and add only tasks whose names begin with `poimen.`."""
+    """`Poimen(app)` and a dispatch change no setting of the app, and add only tasks named `poimen.*`."""
 
     def mine() -> None:
         """A task of the app."""
