@@ -78,7 +78,8 @@ class PlainControl(Control):
 
     def __init__(self, app: Any = None) -> None:
         super().__init__(app)
-        self.mailbox.serializer = "json"
+        mailbox: Any = vars(self)["mailbox"]
+        mailbox.serializer = "json"
 
 
 def new_app(name: str, settings: Settings) -> Celery:

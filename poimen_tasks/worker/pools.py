@@ -60,7 +60,7 @@ class Pool:
 
     def wants_fresh_process(self) -> bool:
         """True when this process holds more than it may: Celery replaces it, but only between two lanes."""
-        return bool(self.most_memory) and mem_rss() > self.most_memory
+        return self.most_memory is not None and 0 < self.most_memory < mem_rss()
 
 
 def pool_of(pool_cls: Any, *, most_memory: int | None = None) -> Pool:

@@ -54,7 +54,8 @@ class LaneRequest(Request):
         if keeper is not None:
             batch, slot, generation = self._lane_key()
             # Without processes Celery tells the number of a thread's process, or of a greenlet: nothing to be killed.
-            child = pid if self.task.pool.processes else 0
+            pool: Pool = getattr(self.task, "pool", Pool())
+            child = pid if pool.processes else 0
             keeper.lane_began(KnownLane(batch, slot, generation, child, lambda: _kill(child)))
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
