@@ -52,11 +52,12 @@ class QueueDepths:
             return 0
         except Exception as error:  # noqa: BLE001 - every transport has errors of its own
             log.debug("cannot ask the broker how many messages wait in %s: %s", queue, error)
-            self._close()
+            self.close()
             self._not_before = monotonic() + _LOOK_AGAIN
             return None
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Drop the connection; the next look opens one."""
         connection, self._connection, self._channel = self._connection, None, None
         if connection is not None:
             connection.collect()  # not close(), which waits until the broker agrees
