@@ -37,6 +37,10 @@ def pytest_configure() -> None:
     """Take SIGINT as usual, also where the run was started in the background: programs started from here inherit it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if program := os.environ.get("POIMEN_TEST_SERVER"):
+        from poimen_tasks.store import server
+
+        server.find_binary = lambda: program  # every server of this run is that program
 
 
 # -------------------------------------------------------------------------------------------- processes

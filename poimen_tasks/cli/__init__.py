@@ -56,6 +56,7 @@ def main(ctx: click.Context, app: str | None) -> None:
     Begin on one machine, with nothing installed but this package and its [server] extra:
       poimen up -A shop                 a private server and a worker
       poimen status -A shop             in another terminal
+      poimen run -A shop calls.jsonl    a file of calls, without a program of your own
     Then start more workers, on any machine:
       poimen worker -A shop -c 8
     """  # noqa: D301 - Click takes \b for "keep these lines as they are"

@@ -25,6 +25,7 @@ from poimen_tasks.cli.strict_json import parse_object
 from poimen_tasks.dispatch.calls import CallReader
 from poimen_tasks.dispatch.routing import Router
 from poimen_tasks.errors import DuplicateItem, InvalidArgument, PoimenError, UnknownTask
+from poimen_tasks.ids import check_label
 from poimen_tasks.model import Item
 
 if TYPE_CHECKING:
@@ -232,19 +233,22 @@ class _Check:
         self._app = app
         self._limit = limit
         self._reader = CallReader(app, router, {})
+        self._tasks = app.tasks
         self._shapes: set[tuple[Any, ...]] = set()
         self._ids = _Ids()
         self._first_custom: int | None = None
 
     def line(self, place: str, row: Mapping[str, Any], position: int) -> None:
         """Check one call."""
-        if row["task"] not in self._app.tasks:
-            near = _near(row["task"], self._app.tasks.keys())
+        if row["task"] not in self._tasks:
+            near = _near(row["task"], self._tasks.keys())
             raise UnknownTask(f"{place}: task {row['task']!r:.120} is not one of app {self._app.main!r}{near}")
+        if "id" in row:
+            check_label(row["id"], f'{place}: "id"')
         args, kwargs = row.get("args", []), row.get("kwargs", {})
         shape = (row["task"], len(args), *kwargs)
         # Calls of one task that say nothing else fit it, or not, by the number and names of their arguments.
-        if shape not in self._shapes or not row.keys() <= _BARE:
+        if shape not in self._shapes or not row.keys() <= _PLAIN:
             self._call(place, row, position, shape)
         for name, values in (("args", args), ("kwargs", kwargs)):
             if values:
@@ -257,9 +261,8 @@ class _Check:
             self._reader.read(member, position, 0.0)
         except PoimenError as error:
             name = f'item "{row.get("id", position)}": '
-            text = str(error).removeprefix(name).replace(f"id of item {position}", '"id"')
-            raise type(error)(f"{place}: {text}") from None
-        if row.keys() <= _BARE and self._reader.is_plain(self._app.tasks[row["task"]]):
+            raise type(error)(f"{place}: {str(error).removeprefix(name)}") from None
+        if row.keys() <= _PLAIN and self._reader.is_plain(self._tasks[row["task"]]):
             if len(self._shapes) >= _MOST_SHAPES:
                 self._shapes.clear()
             self._shapes.add(shape)
@@ -277,7 +280,7 @@ class _Check:
             raise DuplicateItem(f'{place}: an earlier call has the id "{said}" already; ids are unique in a batch')
 
 
-_BARE = frozenset({"task", "args", "kwargs"})
+_PLAIN = frozenset({"task", "args", "kwargs", "id"})
 
 
 class _Ids:

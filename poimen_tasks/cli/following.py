@@ -215,6 +215,15 @@ class Follower:
     def _take(self) -> bool:
         """Take in what comes within a tick; True when the batch is over."""
         try:
+            return self._take_in()
+        except StoreUnavailable as error:
+            self._bear(error)
+        except BrokenPipeError:
+            self._leave(_PIPE_GONE)
+        return False
+
+    def _take_in(self) -> bool:
+        try:
             for outcome in self._batch.outcomes(after=self.after, timeout=_TICK):
                 self._sink(f"{json_line({**outcome.to_dict(), 'cursor': outcome.cursor})}\n".encode("ascii"))
                 self.after = outcome.cursor
@@ -223,13 +232,8 @@ class Follower:
                     return False
         except BatchTimeout:
             self._show()
-        except StoreUnavailable as error:
-            self._bear(error)
-        except BrokenPipeError:
-            self._leave(_PIPE_GONE)
-        else:
-            return True
-        return False
+            return False
+        return True
 
     def _show(self) -> None:
         self._answered, self._silent = time.monotonic(), False

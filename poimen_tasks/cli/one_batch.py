@@ -118,7 +118,7 @@ def advice_on(found: BatchStatus) -> list[str]:
     ]
     if found.state is BatchState.STALLED:
         lines.append(
-            f"the producer of {found.batch_id} is gone: dispatch it again with its id to go on where it stopped, "
-            f"or `poimen cancel -A APP {found.batch_id}`"
+            f"the producer of {found.batch_id} is gone: dispatch it again with its id to go on where it stopped "
+            f"(--resume of `poimen run`), or `poimen cancel -A APP {found.batch_id}`"
         )
     return [with_app(line) for line in lines]

@@ -81,6 +81,10 @@ class Reporter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Draw no more; what is said from here on stands below the bar."""
         if self._live:
             self._live.stop()
 
@@ -94,7 +98,7 @@ class Reporter:
         if self._as_json:
             print_json({"event": event, "batch_id": self._batch_id, "message": text, **more}, err=True)
         else:
-            self._screen.print(Text(text))
+            self._screen.print(Text(text), soft_wrap=True)
 
     def update(self, found: BatchStatus) -> None:
         """Tell how far it is."""
@@ -113,7 +117,7 @@ class Reporter:
         if self._live:
             self._bar.update(self._task, total=found.total, completed=found.finished)
             self._live.update(self._bar)
-            self._live.stop()
+        self.stop()
         text = ending(found)
         if self._as_json:
             self.say(text.plain, event="ended", status=found)

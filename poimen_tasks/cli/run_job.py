@@ -180,6 +180,7 @@ class RunJob:
     def _left(self, code: int, feeder: Feeder, after: int | None, reporter: Reporter) -> int:
         """Say what becomes of the batch."""
         self.calls.stop()
+        reporter.stop()
         try:
             found = self.batch.status()
         except BatchNotFound:

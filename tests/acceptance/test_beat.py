@@ -20,23 +20,23 @@ from tests.conftest import ROOT, Workers, eventually
 APP = "examples.nightly.tasks"
 
 
-@pytest.fixture
-def env(worker_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """Settings for this test's example: a slot each second."""
-    return {**worker_env, "NIGHTLY_EVERY": "1", "NIGHTLY_PRICES": str(tmp_path / "prices.csv")}
+@pytest.fixture(scope="module")
+def env(module_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Settings for the example: a slot each second."""
+    prices = tmp_path_factory.mktemp("prices") / "prices.csv"
+    return {**module_env, "NIGHTLY_EVERY": "1", "NIGHTLY_PRICES": str(prices)}
 
 
-@pytest.fixture
-def nightly(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The example in this process."""
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-    sys.modules.pop(APP, None)
-    module = importlib.import_module(APP)
-    yield module
-    module.poimen.store.client.close()
-    module.app.close()
-    sys.modules.pop(APP, None)
+@pytest.fixture(scope="module")
+def nightly(env: dict[str, str]) -> Iterator[ModuleType]:
+    """The example in this process. Imported once: its tasks become known to every app that is made afterwards."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in env.items():
+            patch.setenv(name, value)
+        module = importlib.import_module(APP)
+        yield module
+        module.poimen.store.client.close()
+        module.app.close()
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_two_beats_start_one_batch_a_slot(
     nightly: ModuleType, beat: Callable[[str], None], workers: Workers, env: dict[str, str]
 ) -> None:
     """Two beats, and a message that is delivered again: one batch a slot, and each item runs once."""
-    worker = workers.start(APP, concurrency=2, env=env)
+    worker = workers.start(APP, concurrency=2, env=env, args=("--without-mingle", "--without-gossip"))
     beat("one")
     beat("two")
 

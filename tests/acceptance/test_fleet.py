@@ -15,6 +15,7 @@ from tests.conftest import Workers, eventually
 
 APP = "tests.acceptance.pools_app"
 PLAIN = "tests.acceptance.plain_app"
+QUICK = ("--without-mingle", "--without-gossip")  # nobody to greet: a second sooner
 
 
 @pytest.fixture
@@ -30,19 +31,44 @@ def lines(path: Path) -> list[list[str]]:
 
 
 # ------------------------------------------------------------------------------------------ processes
-def test_the_autoscaler_grows_to_what_a_batch_wants(mill: ModuleType, workers: Workers, notes: Path) -> None:
+@pytest.fixture(scope="module")
+def yard(module_env: dict[str, str]) -> Iterator[ModuleType]:
+    """The same app for the tests that share workers."""
+    with imported(module_env, APP) as module:
+        yield module
+
+
+@pytest.fixture(scope="module")
+def shapes(module_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    """Workers whose processes come and go, each with a queue of its own."""
+    group = Workers(tmp_path_factory.mktemp("shapes"), module_env)
+    for queue, option in (
+        ("autoscale", "--autoscale=4,1"),
+        ("tasks", "--max-tasks-per-child=1"),
+        ("memory", "--max-memory-per-child=150000"),
+    ):
+        group.start(APP, concurrency=2, queues=queue, args=(option, *QUICK), wait=False)
+    for worker in group.all:
+        group.wait_ready(worker)
+    yield group
+    group.destroy_all()
+
+
+@pytest.mark.usefixtures("shapes")
+def test_the_autoscaler_grows_to_what_a_batch_wants(yard: ModuleType, notes: Path) -> None:
     """With `--autoscale=4,1` a worker offers four slots, and four items meet in four processes."""
-    workers.start(APP, args=("--autoscale=4,1",))
-    work = [mill.meet.s(str(notes), str(number), 4) for number in range(4)]
-    assert mill.poimen.dispatch(work, concurrency=4).wait(timeout=40).succeeded == 4
+    work = [yard.meet.s(str(notes), str(number), 4) for number in range(4)]
+    assert yard.poimen.dispatch(work, queue="autoscale", concurrency=4).wait(timeout=40).succeeded == 4
     assert len({pid for _, _, pid in lines(notes)}) == 4
 
 
-def test_a_recycled_process_loses_and_doubles_nothing(mill: ModuleType, workers: Workers, notes: Path) -> None:
+@pytest.mark.usefixtures("shapes")
+def test_a_recycled_process_loses_and_doubles_nothing(yard: ModuleType, notes: Path) -> None:
     """`--max-tasks-per-child` counts lanes; each item runs once, whichever process has its turn."""
-    workers.start(APP, concurrency=2, args=("--max-tasks-per-child=1",))
     batches = [
-        mill.poimen.dispatch([mill.marked.s(str(notes), f"{batch}.{i}", 0.01) for i in range(20)], concurrency=2)
+        yard.poimen.dispatch(
+            [yard.marked.s(str(notes), f"{batch}.{i}", 0.01) for i in range(20)], queue="tasks", concurrency=2
+        )
         for batch in range(2)
     ]
     assert [batch.wait(timeout=60).succeeded for batch in batches] == [20] * 2
@@ -51,10 +77,10 @@ def test_a_recycled_process_loses_and_doubles_nothing(mill: ModuleType, workers:
     assert len({pid for *_, pid in lines(notes)}) > 2
 
 
-def test_a_process_that_grew_too_large_is_replaced_within_a_batch(mill: ModuleType, workers: Workers) -> None:
+@pytest.mark.usefixtures("shapes")
+def test_a_process_that_grew_too_large_is_replaced_within_a_batch(yard: ModuleType) -> None:
     """`--max-memory-per-child` holds within a batch too: a lane leaves a process that holds more."""
-    workers.start(APP, concurrency=2, args=("--max-memory-per-child=150000",))
-    report = mill.poimen.dispatch([mill.grows.s(8) for _ in range(30)], concurrency=2).wait(timeout=60)
+    report = yard.poimen.dispatch([yard.grows.s(8) for _ in range(30)], queue="memory", concurrency=2).wait(timeout=60)
     assert report.succeeded == 30
     assert len(set(report.results.values())) > 2
 
@@ -62,10 +88,10 @@ def test_a_process_that_grew_too_large_is_replaced_within_a_batch(mill: ModuleTy
 # ------------------------------------------------------------------------------------------ joining
 def test_a_worker_that_joins_has_its_share(mill: ModuleType, workers: Workers, notes: Path) -> None:
     """All processes of a worker that joins a running batch get lanes while items are pending (protocol 2)."""
-    workers.start(APP, concurrency=2)
+    workers.start(APP, concurrency=2, args=QUICK)
     batch = mill.poimen.dispatch([mill.marked.s(str(notes), str(i), 0.5) for i in range(200)], concurrency=8)
     eventually(lambda: len(lines(notes)) >= 2)
-    second = workers.start(APP, concurrency=6)
+    second = workers.start(APP, concurrency=6, args=QUICK)
     mine = {child.pid for child in second.children()}
     assert len(mine) == 6
     eventually(lambda: mine <= {int(pid) for *_, pid in lines(notes)})
@@ -105,7 +131,7 @@ def test_a_plain_worker_on_the_queue(
     at, tries = reissues(mill)[-1]
     assert _overdue(store, batch.id) - at == pytest.approx(0.2 * 2**tries, abs=0.05)
     plain.destroy()
-    workers.start(APP, concurrency=1, env=env)
+    workers.start(APP, concurrency=1, env=env, args=QUICK)
     assert batch.wait(timeout=30).succeeded == 20
     assert batch.status().unserved_queues == ()
 
@@ -118,11 +144,12 @@ def _overdue(store: object, batch: str) -> float:
 def test_an_older_deployment_leaves_a_task_to_those_who_know_it(
     mill: ModuleType, workers: Workers, notes: Path
 ) -> None:
-    """One of two workers lacks the task: its items run on the other, and fail only when nobody knows it (fault A16)."""
-    old = workers.start(APP, concurrency=1, env={"POOLS_OLD": "1"})
-    alone = mill.poimen.dispatch([mill.newest.s(str(notes), "alone")]).wait(timeout=30)
-    assert alone.errors["0"].type == "NotRegistered"
-    new = workers.start(APP, concurrency=1)
+    """One of two workers lacks the task: its items run on the other, and none of them fails (fault A16)."""
+    old = workers.start(APP, concurrency=1, args=QUICK, env={"POOLS_OLD": "1"}, wait=False)
+    new = workers.start(APP, concurrency=1, args=QUICK, wait=False)
+    for worker in workers.all:
+        workers.wait_ready(worker)
+    eventually(lambda: len(mill.poimen.store.reads.workers()) == 2)
     work = [mill.newest.s(str(notes), str(i)) if i % 2 else mill.add.s(i, 0) for i in range(80)]
     report = mill.poimen.dispatch(work, concurrency=2).wait(timeout=40)
     assert (report.succeeded, report.failed) == (80, 0)

@@ -334,7 +334,7 @@ def test_a_call_that_no_longer_fits(inside: ModuleType, kind: str) -> None:
     assert "too many positional arguments" in outcome.error.message
 
 
-@pytest.mark.parametrize(("kind", "attempts"), [("plain", 1), ("policy", 2)])
+@pytest.mark.parametrize(("kind", "attempts"), [("plain", 1), ("policy", 2), ("autoretry", 2)])
 def test_a_type_error_of_the_body_stays_one(inside: ModuleType, tmp_path: Path, kind: str, attempts: int) -> None:
     """A body that fits and calls something else wrongly fails with its own TypeError, and is retried as asked."""
     outcome = run(inside, {"a": inside.body_errors[kind].s(str(tmp_path / "notes"), 1)})["a"]

@@ -20,6 +20,7 @@ from tests.conftest import ROOT, Worker, Workers, eventually
 POOLS_APP = "tests.acceptance.pools_app"
 MANY = ("threads", "gevent", "eventlet")
 ALL = (*MANY, "solo")
+QUICK = ("--without-mingle", "--without-gossip")  # nobody to greet: a second sooner
 SLOTS = 20
 
 
@@ -41,7 +42,9 @@ def mill(pools_env: dict[str, str]) -> Iterator[ModuleType]:
 def by_pool(pools_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Worker]]:
     """One worker of each pool, each with a queue of its pool's name."""
     group = Workers(tmp_path_factory.mktemp("pools"), pools_env)
-    started = {pool: group.start(POOLS_APP, pool=pool, concurrency=SLOTS, queues=pool, wait=False) for pool in ALL}
+    started = {
+        pool: group.start(POOLS_APP, pool=pool, concurrency=SLOTS, queues=pool, args=QUICK, wait=False) for pool in ALL
+    }
     for worker in started.values():
         group.wait_ready(worker)
     yield started
@@ -168,7 +171,7 @@ def test_kill_and_warm_shutdown_on_every_pool(
     """`kill -9` costs each pool a lease and no item; SIGTERM lets running bodies end, and leaves the rest."""
     fleet = {
         pool: [
-            workers.start(POOLS_APP, pool=pool, concurrency=2, queues=f"{pool}2", env=pools_env, wait=False)
+            workers.start(POOLS_APP, pool=pool, concurrency=2, queues=f"{pool}2", env=pools_env, args=QUICK, wait=False)
             for _ in range(2)
         ]
         for pool in ALL

@@ -413,5 +413,8 @@ mismatches = {
 body_errors = {
     "plain": app.task(name="inside.fits")(fits),
     "policy": poimen.task(name="inside.fits_policy", retry=RetryPolicy(max_attempts=2, initial=0.01))(fits),
+    "autoretry": app.task(
+        name="inside.fits_autoretry", autoretry_for=(Exception,), retry_kwargs={"countdown": 0.01, "max_retries": 1}
+    )(fits),
 }
 adds = app.task(name="inside.adds", base=Adds, typing=False)(given_more)
