@@ -133,9 +133,12 @@ class Poimen:
 
         def declare(task: Any) -> Any:
             said = say(task)
-            # A task made before is dressed when the app is finalised.
-            if self.celery.finalized:  # type: ignore[attr-defined]  # missing in the stubs
+            # A lazy task is dressed once it is made, behind the policy's own mark.
+            then = getattr(type(said), "__then__", None)
+            if then is None:
                 self._room.dress(said)
+            else:
+                then(said, self._room.dress, said)
             return said
 
         if args and callable(args[0]):
