@@ -1,1 +1,1 @@
-"""Programs that use Poimen as a user would; each runs with `python -m examples.<name>`."""
+"""Programs that use Poimen as a user would: `python -m examples.census`, and `examples.nightly` for worker and beat."""

@@ -33,7 +33,7 @@ app.conf.beat_schedule = {
         "task": "nightly.start",
         "schedule": EVERY or crontab(hour=2, minute=0),
         "kwargs": {"date": BeatLazyFunc(slot)},
-        "options": {"expires": EVERY or 12 * 3600},  # too late for its slot: the next one comes
+        "options": {"expires": 12 * 3600},  # too late for its slot: the next one comes
     }
 }
 
