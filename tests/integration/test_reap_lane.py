@@ -61,7 +61,7 @@ def test_lease_that_has_not_ended(store):
     """A lane whose lease was renewed meanwhile is not reaped by the keeper (protocol 5)."""
     lane = begin(store, open_batch(store)[0])
     before = lanes.snapshot(store)
-    assert store.scripts.reap_lane(*lane.ticket[:3], why="lease", overdue_only=True) == (False, [], [], [])
+    assert store.scripts.reap_lane(*lane.ticket[:3], why="lease", overdue_only=True) == (False, [], [], [], [])
     assert lanes.snapshot(store) == before
 
 
@@ -89,7 +89,7 @@ def test_nobody_there(store, which):
     lane = begin(store, ticket) if which != "ticket" else None
     key = {"generation": ("b", 0, 99), "slot": ("b", 7, 1), "batch": ("nobody", 0, 1), "ticket": ticket[:3]}[which]
     store.client.redis.zadd(store.keys.build("leases"), {f"{key[0]}\t{key[1]}\t{key[2]}": 1.0})
-    assert store.scripts.reap_lane(*key, why="lost") == (False, [], [], [])
+    assert store.scripts.reap_lane(*key, why="lost") == (False, [], [], [], [])
     assert [lease[:3] for lease in store.reads.leases()] == ([lane.ticket[:3]] if lane else [])
     assert lanes.audit(store, "lane.lost") == []
 

@@ -641,8 +641,11 @@ def test_errors_of_ours(run, monkeypatch):
 
 def test_help(run):
     """Every command has its help; each option of it says what it does."""
-    for name, command in main.commands.items():
-        assert run(name, "--help").exit_code == 0
+    groups = {name: one for name, one in main.commands.items() if isinstance(one, click.Group)}
+    single = {(name,): one for name, one in main.commands.items() if name not in groups}
+    inner = {(name, word): one for name, group in groups.items() for word, one in group.commands.items()}
+    for name, command in (single | inner).items():
+        assert run(*name, "--help").exit_code == 0
         options = [option for option in command.params if isinstance(option, click.Option)]
         assert all(option.help for option in options), name
         assert {"app", "directory", "as_json"} <= {option.name for option in options}
@@ -655,6 +658,7 @@ def test_help(run):
         "cancel",
         "retry",
         "concurrency",
+        "cache",
         "doctor",
     ]
 
