@@ -47,7 +47,7 @@ def test_a_revoke_waits_for_the_store(tmp_path, namespace):
         short = Settings(redis_url=server.url, namespace=namespace, connect_timeout=0.3, socket_timeout=0.2)
         store = Store(short, server.url)
         open_batch(store, "b", 3)
-        revocations, told = asked(store, ("b", 1), ("b", 2))
+        revocations, _ = asked(store, ("b", 1), ("b", 2))
         server.pause()
         try:
             with pytest.raises(StoreUnavailable):
