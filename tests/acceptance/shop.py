@@ -190,6 +190,12 @@ def dies(path: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@task(retry=RetryPolicy(max_attempts=1, max_lost=1))
+def dies_at_once() -> None:
+    """Kill its own process; one loss is enough."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @task
 def dies_once(path: str) -> str:
     """Kill its own process the first time."""

@@ -203,6 +203,21 @@ def test_flower_terminates_an_item(shop: ModuleType, flower: Flower, notes: Path
     assert len(notes.read_text().splitlines()) == 1
 
 
+def test_a_lost_process_leaves_nothing_started(shop: ModuleType, flower: Flower) -> None:
+    """An item that is given up after its process died shows as failed, and its lane too (fault J05)."""
+    batch = shop.poimen.dispatch([shop.dies_at_once.s()])
+    assert errors(batch) == {"0": "WorkerLost"}
+    row = settled(flower, batch, 1)[f"{batch.id}.0"]
+    assert row["state"] == "FAILURE"
+    assert row["exception"].startswith("WorkerLost(")
+    query = (
+        f"draw=1&start=0&length=10&search[value]={batch.id}&order[0][column]=0&columns[0][data]=name&order[0][dir]=asc"
+    )
+    eventually(
+        lambda: {"STARTED"}.isdisjoint(task["state"] for task in flower.json(f"/tasks/datatable?{query}")["data"])
+    )
+
+
 def celery(env: dict[str, str], *args: str) -> str:
     """The output of a `celery` command."""
     done = subprocess.run(
