@@ -1,4 +1,5 @@
-# Everything a fresh machine needs is Python >= 3.11 and make; `make` alone lists the targets.
+# Everything a fresh machine needs is Python >= 3.11 and make; `make` alone lists the targets. For the tests also two
+# servers, which `make test` installs where it can (root, apt-get).
 PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
@@ -6,7 +7,7 @@ READY  := $(VENV)/.ready
 PEERS  := $(VENV)/.peers
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format coverage bench clean
+.PHONY: help setup services run test check format coverage bench clean
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -26,10 +27,13 @@ $(PEERS): $(READY)
 
 setup: $(READY) ## Create .venv and install the package with all it needs
 
+services: ## Install RabbitMQ and Redis if one is missing; the tests start their own
+	@.ci/services
+
 run: $(READY) ## Run the main job (DIR=directory to measure, WORKERS=2): measures Python files in parallel
 	$(PY) -m examples.census $(if $(DIR),--dir "$(DIR)") $(if $(WORKERS),--workers $(WORKERS))
 
-test: $(READY) ## Run every test (ARGS= is passed to pytest)
+test: $(READY) services ## Run every test (ARGS= is passed to pytest)
 	$(PY) -m pytest $(ARGS)
 
 check: $(READY) ## Check format, lint, types and import rules
@@ -42,7 +46,7 @@ format: $(READY) ## Format the code and apply safe fixes
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-coverage: $(READY) ## Run every test with branch coverage; fails below the limit in pyproject.toml
+coverage: $(READY) services ## Run every test with branch coverage; fails below the limit in pyproject.toml
 	$(PY) -m pytest --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 bench: $(PEERS) ## Measure Poimen beside plain Celery and its peers in one run (ARGS= is passed on); writes build/bench.json

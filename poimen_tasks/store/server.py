@@ -78,6 +78,7 @@ class EmbeddedServer:
         persistent: keep an append-only file, so that a killed server comes back with its data.
         maxmemory: limit in bytes, or text as `"64mb"`; over it, writes are refused. None: no limit.
         extra: further server options by name, as `{"databases": "64"}`.
+        program: the server program; None: what `find_binary` finds.
 
     Raises (on start):
         SettingsError: no server program is installed, or another embedded server uses the directory.
@@ -91,11 +92,13 @@ class EmbeddedServer:
         persistent: bool = True,
         maxmemory: int | str | None = None,
         extra: Mapping[str, str] = _NO_OPTIONS,
+        program: str | None = None,
     ) -> None:
         self.directory = Path(directory).absolute()
         self.persistent = persistent
         self.maxmemory = maxmemory
         self.extra = dict(extra)
+        self.program = program
         self.port = 0
         self._run: _Run | None = None
         self._lock: IO[str] | None = None
@@ -125,7 +128,7 @@ class EmbeddedServer:
         """Start the server and return when it answers; nothing happens when it runs already."""
         if self.alive:
             return self
-        binary = find_binary()
+        binary = self.program or find_binary()
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._acquire()
         try:
