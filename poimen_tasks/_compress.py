@@ -51,7 +51,11 @@ def unwrap(frame: bytes) -> bytes:
     try:
         size = zstandard.frame_content_size(frame)
         if not 0 <= size <= MAX_BYTES:
-            raise SerializationError(f"compressed value: expected at most {MAX_BYTES:,} bytes inside, got {size:,}")
+            raise SerializationError(
+                f"encoded value: compressed, expected at most {MAX_BYTES:,} bytes inside, got {size:,}"
+            )
         return _tools.open.decompress(frame, max_output_size=size)
     except zstandard.ZstdError as error:
-        raise SerializationError(f"compressed value of {len(frame)} bytes: {error}") from error
+        raise SerializationError(
+            f"encoded value: compressed, {len(frame)} bytes that are no frame of ours: {error}"
+        ) from error

@@ -10,7 +10,6 @@ from types import ModuleType
 import pytest
 from celery import chord, group
 
-from poimen_tasks.store import Store
 from tests.acceptance.conftest import APP, imported
 from tests.acceptance.flaky_proxy import FlakyProxy
 from tests.conftest import Workers, eventually

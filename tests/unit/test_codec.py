@@ -6,6 +6,7 @@ import enum
 import hashlib
 import json
 import math
+import os
 import pickle
 import struct
 import subprocess
@@ -23,6 +24,7 @@ from zoneinfo import ZoneInfo
 import kombu
 import msgpack
 import pytest
+import zstandard
 from celery import Celery, chain, chord, group
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -34,6 +36,7 @@ from poimen_tasks.codec import (
     MAX_DEPTH,
     MAX_VALUES,
     canonical,
+    compress,
     decode,
     encode,
     encode_many,
@@ -351,6 +354,7 @@ def test_decode_limit() -> None:
 # --- decoding what others wrote
 
 
+FRAME_OF_UNKNOWN_SIZE = zstandard.ZstdCompressor(write_content_size=False).compress(b"\xc0")
 FOREIGN_BYTES = {
     "empty": b"",
     "cut": encode([1, 2, "abc"])[:-1],
@@ -361,7 +365,16 @@ FOREIGN_BYTES = {
     "promises 4 GiB": b"\xdd\xff\xff\xff\xff",
     "promises a long text": b"\xdb\xff\xff\xff\xff",
     "too deep": b"\x91" * 5000 + b"\x01",
-    "unknown extension": msgpack.packb(msgpack.ExtType(6, b"x")),
+    "unknown extension": msgpack.packb(msgpack.ExtType(7, b"x")),
+    "no frame": msgpack.packb(msgpack.ExtType(6, b"x")),
+    "cut frame": msgpack.packb(msgpack.ExtType(6, zstandard.compress(b"\xa1a" * 100)[:-3])),
+    "frame without a size": msgpack.packb(msgpack.ExtType(6, FRAME_OF_UNKNOWN_SIZE)),
+    "frame in a frame": msgpack.packb(
+        msgpack.ExtType(6, zstandard.compress(msgpack.packb(msgpack.ExtType(6, zstandard.compress(b"\xc0")))))
+    ),
+    "frame that promises 4 TiB": msgpack.packb(
+        msgpack.ExtType(6, b"\x28\xb5\x2f\xfd\xe0" + (1 << 42).to_bytes(8, "little"))
+    ),
     "negative extension": msgpack.packb(msgpack.ExtType(99, b"x")),
     "naive datetime": msgpack.packb(msgpack.ExtType(1, b"2025-01-01T00:00:00")),
     "no datetime": msgpack.packb(msgpack.ExtType(1, b"now")),
@@ -635,3 +648,19 @@ def test_imports_no_celery() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("value", ["x" * 5000, list(range(2000)), {"a": b"y" * 3000, "b": [None] * 9}])
+def test_a_compressed_value_reads_as_the_value(value: Any) -> None:
+    """A large value takes fewer bytes compressed, and is the same value, also as a part of others."""
+    blob = encode(value)
+    small = compress(blob)
+    assert len(small) < 0.9 * len(blob)
+    assert exact(decode(small)) == exact(value)
+    assert exact(decode(frame([small, encode(1)]))) == exact([value, 1])
+
+
+@pytest.mark.parametrize("value", ["short", os.urandom(4000)], ids=["short", "random"])
+def test_what_would_gain_nothing_stays_as_it_is(value: Any) -> None:
+    """Short values, and those that do not get smaller, are not compressed."""
+    assert compress(encode(value)) == encode(value)
