@@ -33,7 +33,9 @@ def check_celery(conf: Conf) -> Iterator[Finding]:
     Args:
         conf: the app's configuration, as `app.conf`.
     """
-    rules = [*_ALWAYS, *(_REDIS_BROKER if _is_redis(conf.get("broker_url")) else ())]
+    broker = conf.get("broker_url")
+    rules = [*_ALWAYS, *(_AMQP_BROKER if _is_amqp(broker) else _VIRTUAL_BROKER)]
+    rules += _REDIS_BROKER if _is_redis(broker) else ()
     rules += _REDIS_BACKEND if _is_redis(conf.get("result_backend")) else ()
     found = [rule for rule in rules if rule.conflicts(conf)]
     for rule in found:
@@ -42,9 +44,17 @@ def check_celery(conf: Conf) -> Iterator[Finding]:
         yield Finding(Level.OK, "celery", "settings", "no setting of the app conflicts")
 
 
-def _is_redis(source: Any) -> bool:
+def _begins(source: Any, schemes: tuple[str, ...]) -> bool:
     first = source[0] if isinstance(source, (list, tuple)) and source else source
-    return isinstance(first, str) and first.startswith(("redis", "rediss", "sentinel", "unix"))
+    return isinstance(first, str) and first.startswith(schemes)
+
+
+def _is_redis(source: Any) -> bool:
+    return _begins(source, ("redis", "rediss", "sentinel", "unix"))
+
+
+def _is_amqp(source: Any) -> bool:
+    return _begins(source, ("amqp", "pyamqp", "py-amqp", "librabbitmq"))
 
 
 def _is_false(setting: str) -> Callable[[Conf], bool]:
@@ -106,10 +116,6 @@ _ALWAYS = (
         "a chord hangs when a worker dies between storing a member's result and reporting it", "False",
     ),
     _Rule(
-        "worker_prefetch_multiplier", _prefetches, "a busy worker holds messages while another one idles",
-        "1, and worker_disable_prefetch = True",
-    ),
-    _Rule(
         "broker_connection_max_retries", lambda conf: conf.get("broker_connection_max_retries") is not None,
         "a worker gives up on its broker after that many attempts", "None",
     ),
@@ -120,6 +126,28 @@ _ALWAYS = (
     _Rule(
         "result_expires", _forgets_results_soon, "results of plain tasks and chords vanish within a day",
         "at least a day, longer than the longest workflow",
+    ),
+)  # fmt: skip
+
+_VIRTUAL_BROKER = (
+    _Rule(
+        "worker_prefetch_multiplier", _prefetches, "a busy worker holds messages while another one idles",
+        "1, and worker_disable_prefetch = True",
+    ),
+)  # fmt: skip
+
+_AMQP_BROKER = (
+    _Rule(
+        "worker_prefetch_multiplier", lambda conf: conf.get("worker_prefetch_multiplier") != 1,
+        "a busy worker holds messages while another one idles", "1",
+    ),
+    _Rule(
+        "broker_transport_options['confirm_publish']", lambda conf: not _transport("confirm_publish")(conf),
+        "a plain task that is sent while the broker goes away is lost without an error", "True",
+    ),
+    _Rule(
+        "broker_transport_options['read_timeout']", lambda conf: not _transport("read_timeout")(conf),
+        "whoever publishes hangs when the broker freezes or its connection died without a word", "10",
     ),
 )  # fmt: skip
 
