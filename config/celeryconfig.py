@@ -50,6 +50,24 @@ broker_transport_options = {
     # Sending again after a timeout can publish a message twice; it also switches batch publishing off.
     "retry_on_timeout": False,
 }
+# With RabbitMQ as the broker instead (`broker_url = "amqp://…"`, Redis stays the store), none of these exist. There:
+# broker_transport_options = {
+#     # A message is sent when the broker says so; otherwise what is sent while it goes away is lost without an error.
+#     "confirm_publish": True,
+#     # Without timeouts whoever publishes hangs with a broker that does not answer.
+#     "read_timeout": 10,
+#     "write_timeout": 10,
+# }
+# broker_heartbeat = 60
+# # Only the Redis transport knows it; there, late acknowledgement and a multiplier of 1 are enough.
+# worker_disable_prefetch = False
+# # Higher numbers come first, and only in queues that are declared with `x-max-priority`; a queue that exists without
+# # it must be deleted first. The names `high`, `normal` and `low` are 9, `task_default_priority` and 0.
+# task_queue_max_priority = 9
+# task_default_priority = 5
+# # A task that runs longer than RabbitMQ's `consumer_timeout` (30 minutes unless its own configuration says otherwise)
+# # without acknowledgement closes its worker's channel, and is delivered again while it runs: raise that limit.
+
 # A refused command (memory full, fail-over to a replica) reconnects instead of leaving a worker that consumes nothing.
 broker_channel_error_retry = True
 # Workers may start before their broker, and never give up on it (the default ends after 100 attempts).

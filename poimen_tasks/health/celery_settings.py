@@ -33,7 +33,9 @@ def check_celery(conf: Conf) -> Iterator[Finding]:
     Args:
         conf: the app's configuration, as `app.conf`.
     """
-    rules = [*_ALWAYS, *(_REDIS_BROKER if _is_redis(_source(conf, "broker_url")) else _OTHER_BROKER)]
+    broker = _source(conf, "broker_url")
+    rules = [*_ALWAYS, *(_REDIS_BROKER if _is_redis(broker) else _OTHER_BROKER)]
+    rules += _AMQP_BROKER if _is_amqp(broker) else ()
     rules += _REDIS_BACKEND if _is_redis(_source(conf, "result_backend")) else ()
     found = [rule for rule in rules if rule.conflicts(conf)]
     for rule in found:
@@ -47,9 +49,17 @@ def _source(conf: Conf, name: str) -> Any:
     return getattr(conf, name, None) or conf.get(name)
 
 
-def _is_redis(source: Any) -> bool:
+def _begins(source: Any, schemes: tuple[str, ...]) -> bool:
     first = source[0] if isinstance(source, (list, tuple)) and source else source
-    return isinstance(first, str) and first.startswith(("redis", "rediss", "sentinel", "unix"))
+    return isinstance(first, str) and first.startswith(schemes)
+
+
+def _is_redis(source: Any) -> bool:
+    return _begins(source, ("redis", "rediss", "sentinel", "unix"))
+
+
+def _is_amqp(source: Any) -> bool:
+    return _begins(source, ("amqp", "pyamqp", "py-amqp", "librabbitmq"))
 
 
 def _is_false(setting: str) -> Callable[[Conf], bool]:
@@ -116,6 +126,17 @@ _ALWAYS = (
     _Rule(
         "result_expires", _forgets_results_soon, "results of plain tasks and chords vanish within a day",
         "at least a day, longer than the longest workflow",
+    ),
+)  # fmt: skip
+
+_AMQP_BROKER = (
+    _Rule(
+        "broker_transport_options['confirm_publish']", lambda conf: not _transport("confirm_publish")(conf),
+        "a plain task that is sent while the broker goes away is lost without an error", "True",
+    ),
+    _Rule(
+        "broker_transport_options['read_timeout']", lambda conf: not _transport("read_timeout")(conf),
+        "whoever publishes hangs when the broker freezes or its connection died without a word", "10",
     ),
 )  # fmt: skip
 

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 _HOST = "127.0.0.1"
 _PIECE = 65_536
+KINDS = ("delay", "cut", "tear", "half_close", "cut_reply")
+"""What happens, in turn. Where a reply is cut, its command was carried out and nobody heard."""
 
 
 class FlakyProxy:
@@ -34,7 +36,8 @@ class FlakyProxy:
         self._threads: list[threading.Thread] = []
         self.quiet = threading.Event()
         """Set: nothing happens any more, bytes just pass."""
-        self.done = {"cut": 0, "cut_reply": 0, "delay": 0, "half_close": 0, "tear": 0}
+        self._lock = threading.Lock()
+        self.done = dict.fromkeys(KINDS, 0)
         """How often each thing happened."""
 
     @property
@@ -88,21 +91,27 @@ class FlakyProxy:
 
     def _forward(self, piece: bytes, target: socket.socket, *, from_server: bool) -> bool:
         """Send a piece on, or not. Returns whether the connection goes on."""
-        if self.quiet.is_set() or self._draw.random() >= self._rate:
-            target.sendall(piece)
-            return True
-        what = self._draw.choice(["cut", "delay", "delay", "half_close", "tear"])
-        if what == "cut" and from_server:
-            what = "cut_reply"  # the command was carried out, and nobody heard
-        self.done[what] += 1
-        if what == "delay":
-            self._closing.wait(self._draw.uniform(0.05, 0.4))
-            target.sendall(piece)
-            return True
+        what = self._happens(from_server=from_server)
+        if what in ("cut", "cut_reply"):
+            return False
         if what == "tear":
             target.sendall(piece[: len(piece) // 2])
-        elif what == "half_close":
-            target.sendall(piece)
+            return False
+        if what == "delay":
+            self._closing.wait(self._draw.uniform(0.05, 0.4))
+        target.sendall(piece)
+        if what == "half_close":
             target.shutdown(socket.SHUT_WR)
             self._closing.wait(0.2)  # the other direction stays open for a moment, and says nothing
-        return False
+        return what != "half_close"
+
+    def _happens(self, *, from_server: bool) -> str | None:
+        """What happens to this piece: the kinds take turns, so that each has its time in a short run."""
+        with self._lock:
+            if self.quiet.is_set() or self._draw.random() >= self._rate:
+                return None
+            what = KINDS[sum(self.done.values()) % len(KINDS)]
+            if what == ("cut" if from_server else "cut_reply"):
+                return None  # its turn comes with a piece of the other direction
+            self.done[what] += 1
+            return what
