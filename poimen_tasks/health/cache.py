@@ -130,8 +130,9 @@ class _Recount:
 
 def _in_words(reply: dict[bytes, Any]) -> list[str]:
     words = [
-        f"activity {name.decode(errors='replace')}: counted are {size} entries of {held} bytes, there are {found} of {bytes_}"
-        for name, size, found, held, bytes_ in reply[b"drift"]
+        f"activity {name.decode(errors='replace')}: "
+        f"counted are {size} entries of {held} bytes, there are {found} of {total}"
+        for name, size, found, held, total in reply[b"drift"]
     ]
     if reply[b"bytes"]:
         counted, found = reply[b"bytes"]

@@ -60,7 +60,7 @@ def test_nothing_cached(store):
 
 
 def test_sound(store, cache, filled):
-    """After puts, hits, overwriting with another size, eviction, expiry and invalidation nothing drifted (fault G09)."""
+    """After puts, hits, overwriting with another size, eviction and invalidation nothing drifted (fault G09)."""
     small = CacheScripts(store.client)
     small.limits = {"entries": 4, "bytes": 10_000}
     cache.cache_get([digest(call) for call in range(5)], ["acts.work"] * 5)
