@@ -6,28 +6,37 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from poimen_tasks.store.server import EmbeddedServer
+from poimen_tasks.store.server import EmbeddedServer, running_url
 from poimen_tasks.store.tether import tethered
 
-__all__ = ["Fleet", "redis_server"]
+__all__ = ["DATA", "Fleet", "redis_server"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _GRACE = 5.0
 
+#: Where what was measured is kept between runs.
+DATA = Path(os.environ.get("POIMEN_DATA_DIR") or _ROOT / ".poimen") / "census"
+
 
 @contextlib.contextmanager
 def redis_server(directory: Path) -> Iterator[str]:
-    """Yield the URL in POIMEN_REDIS_URL, else that of a private server in the directory, which becomes the setting."""
+    """Yield the URL in POIMEN_REDIS_URL, else that of a private server, which becomes the setting.
+
+    What it was told stays in the directory, for the next run; while another run uses that, it is forgotten.
+    """
     if url := os.environ.get("POIMEN_REDIS_URL"):
         yield url
         return
-    with EmbeddedServer(directory / "redis") as server:
+    with contextlib.ExitStack() as stack:
+        if running_url(directory / "redis"):
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="census-")))
+        server = stack.enter_context(EmbeddedServer(directory / "redis"))
         os.environ["POIMEN_REDIS_URL"] = server.url
-        os.environ.setdefault("POIMEN_DATA_DIR", str(directory / "data"))
         try:
             yield server.url
         finally:

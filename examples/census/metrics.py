@@ -15,7 +15,7 @@ from typing import Any
 
 from radon.visitors import ComplexityVisitor
 
-__all__ = ["COUNTS", "TOP_LEVEL", "UnreadableSource", "measure_file", "sources", "summarise"]
+__all__ = ["COUNTS", "TOP_LEVEL", "UnreadableSource", "measure_file", "measure_source", "sources", "summarise"]
 
 COUNTS = ("files", "lines", "code", "comment", "blank", "functions", "classes", "complexity")
 TOP_LEVEL = "(top level)"
@@ -41,16 +41,24 @@ def sources(directory: Path) -> list[str]:
 
 
 def measure_file(path: str) -> dict[str, Any]:
-    """Count the lines, functions and classes of a file, and the cyclomatic complexity of each function.
+    """Measure one file.
+
+    Raises:
+        UnreadableSource: see `measure_source`.
+        OSError: the file cannot be read.
+    """
+    return {"path": path, **measure_source(Path(path).read_bytes(), path)}
+
+
+def measure_source(data: bytes, path: str) -> dict[str, Any]:
+    """Count the lines, functions and classes of a source, and the cyclomatic complexity of each function.
 
     A line with any code on it is code (a docstring is, as any string), one with only a comment is comment, the rest is
     blank. The complexity is radon's: 1, plus 1 for each way to branch.
 
     Raises:
-        UnreadableSource: the file cannot be decoded or parsed; says where and why.
-        OSError: the file cannot be read.
+        UnreadableSource: the source cannot be decoded or parsed; says where and why.
     """
-    data = Path(path).read_bytes()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an odd escape in a measured file is not our warning
@@ -60,7 +68,7 @@ def measure_file(path: str) -> dict[str, Any]:
         raise UnreadableSource(f"{path}: {_reason(error)}") from error
     definitions = list(_definitions(tree.body, ""))
     functions = [_complexity(name, node) for name, node in definitions if isinstance(node, _FUNCTIONS)]
-    return {"path": path, **lines, "classes": len(definitions) - len(functions), "functions": functions}
+    return {**lines, "classes": len(definitions) - len(functions), "functions": functions}
 
 
 def summarise(results: Iterable[dict[str, Any]], *, top: int = 10) -> dict[str, Any]:

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
+import platform
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from examples.census.metrics import measure_file, summarise
-from poimen_tasks import Poimen
+from examples.census.metrics import measure_source, summarise
+from poimen_tasks import CacheKey, Poimen
 
 poimen = Poimen("census")
 app = poimen.celery
 app.conf.task_default_queue = "census"  # on a shared server its workers take nobody else's messages
 
+#: What the measurements are cached under.
+MEASURED = "census.measured"
+# Another interpreter reads another syntax. Change the number when the census measures something else.
+_MODEL = f"1 python {platform.python_version()} radon {version('radon')}"
+
 
 @poimen.task
 def measure(path: str) -> dict[str, Any]:
-    """Measure one file; one that is not Python source fails as an item, with its reason."""
-    return measure_file(path)
+    """Measure one file; one that is not Python source fails as an item, with its reason.
+
+    What was measured is kept under the very bytes it was measured from: a file that moved is known, one that changed,
+    even while it was read, is not.
+    """
+    data = Path(path).read_bytes()
+    key = CacheKey(MEASURED, input_hash=hashlib.sha256(data).hexdigest(), model_id=_MODEL)
+    return {"path": path, **poimen.cache.get_or_compute(key, lambda: measure_source(data, path), ttl=0)}
 
 
 @poimen.task

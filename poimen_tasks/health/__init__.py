@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from poimen_tasks.errors import StoreRefused, StoreUnavailable
 from poimen_tasks.health.batches import check_batches, check_leftovers
+from poimen_tasks.health.cache import check_cache
 from poimen_tasks.health.celery_settings import check_celery
 from poimen_tasks.health.environment import check_environment
 from poimen_tasks.health.finding import Finding, Level
@@ -31,6 +32,7 @@ __all__ = [
     "Repairs",
     "check_audit",
     "check_batches",
+    "check_cache",
     "check_celery",
     "check_environment",
     "check_leftovers",
@@ -79,6 +81,7 @@ def examine(
     yield from findings
     progress("slots of the fleet")
     yield check_slots(store, repairs)
+    yield check_cache(store, repairs, progress)
     yield from check_leftovers(store, survey, repairs, progress)
     yield check_audit(survey.audit_dropped())
     yield from check_settings(conf)

@@ -205,6 +205,10 @@ class CacheScripts:
         """A plain call that was released but did not begin, to be published once more."""
         return calls_of(self._call("release_call", {"id": message_id}))
 
+    def repair_cache(self, request: dict[str, Any], *, repair: bool, actor: str) -> dict[bytes, Any]:
+        """Hold some of the cache's indexes, computations and counters against what is there; see the script."""
+        return self._call("repair_cache", request | {"repair": repair, "actor": actor})  # type: ignore[no-any-return]
+
 
 def _portions(puts: Sequence[Put]) -> Iterator[list[Put]]:
     """At most 100 values and about a megabyte a call."""

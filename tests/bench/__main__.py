@@ -39,6 +39,7 @@ GROUPS = {
     "cache": "cache",
     "cache_order": "cache",
     "cache_callers": "cache",
+    "cache_kills": "cache_kills",
     "peers": "peers.compare",
 }
 
