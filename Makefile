@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
+JOBS   ?= 3
 READY  := $(VENV)/.ready
 PEERS  := $(VENV)/.peers
 
@@ -33,8 +34,9 @@ services: ## Install RabbitMQ and Redis if one is missing; the tests start their
 run: $(READY) ## Run the main job (DIR=directory to measure, WORKERS=2): measures Python files in parallel
 	$(PY) -m examples.census $(if $(DIR),--dir "$(DIR)") $(if $(WORKERS),--workers $(WORKERS))
 
-test: $(READY) services ## Run every test (ARGS= is passed to pytest)
-	$(PY) -m pytest $(ARGS)
+# Tests wait more than they compute, so three run at a time on two cores; those of a file share their workers.
+test: $(READY) services ## Run every test (JOBS=3 at a time, ARGS= is passed to pytest)
+	$(PY) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 check: $(READY) ## Check format, lint, types and import rules
 	$(PY) -m ruff format --check .
