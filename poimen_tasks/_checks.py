@@ -9,7 +9,16 @@ from typing import Any
 from poimen_tasks.errors import InvalidArgument, InvalidId
 from poimen_tasks.ids import check_label, check_labels
 
-__all__ = ["MOST_SECONDS", "check_classes", "check_count", "check_flag", "check_number", "check_tags", "check_text", "expected"]
+__all__ = [
+    "MOST_SECONDS",
+    "check_classes",
+    "check_count",
+    "check_flag",
+    "check_number",
+    "check_tags",
+    "check_text",
+    "expected",
+]
 
 _SHOWN = 80
 _MOST_COUNT = 2**53

@@ -11,7 +11,15 @@ from dataclasses import dataclass, fields, replace
 from inspect import getclosurevars
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from poimen_tasks._checks import MOST_SECONDS, check_classes, check_count, check_flag, check_number, check_text, expected
+from poimen_tasks._checks import (
+    MOST_SECONDS,
+    check_classes,
+    check_count,
+    check_flag,
+    check_number,
+    check_text,
+    expected,
+)
 from poimen_tasks.errors import Cancelled
 
 if TYPE_CHECKING:
