@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery.utils.time import maybe_make_aware
 
+from poimen_tasks._checks import check_tags
 from poimen_tasks.dispatch.registry import task_of
 from poimen_tasks.dispatch.routing import ROUTE_OPTIONS, Router
 from poimen_tasks.dispatch.signatures import as_list, check_leaves, plain_signature
 from poimen_tasks.errors import InvalidArgument, UnsupportedWork
-from poimen_tasks._checks import check_tags
 from poimen_tasks.ids import check_label
 from poimen_tasks.model import Item
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from poimen_tasks.store.values import WaitingCall
 from tests.integration import lanes
 from tests.integration.lanes import assert_layout, assert_once, digest, entry
@@ -47,7 +49,7 @@ def test_it_is_published_ever_more_seldom(store, cache):
         pauses.append(redis.zscore(due, "m1") - server_time(redis))
         redis.zadd(due, {"m1": 0})
         assert cache.release_call("m1") == [waiting]
-    assert all(later > 1.5 * sooner for sooner, later in zip(pauses, pauses[1:], strict=False))
+    assert all(later > 1.5 * sooner for sooner, later in pairwise(pauses))
     assert cache.begin_call("m1", redelivered=False)
     assert not redis.exists(due, store.keys.build("waiting_tries"))
 
