@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-import math
+import sys
+from collections.abc import Sequence
+from typing import Any
 
 from poimen_tasks.errors import InvalidArgument, InvalidId
-from poimen_tasks.ids import check_label
+from poimen_tasks.ids import check_label, check_labels
 
-__all__ = ["check_classes", "check_count", "check_flag", "check_number", "check_text", "expected"]
+__all__ = [
+    "MOST_SECONDS",
+    "check_classes",
+    "check_count",
+    "check_flag",
+    "check_number",
+    "check_tags",
+    "check_text",
+    "expected",
+]
 
 _SHOWN = 80
+_MOST_COUNT = 2**53
+_MOST_TAGS = 32
+
+#: The longest time that means one: 31 years. More has no date, and sums of it no number.
+MOST_SECONDS = 1e9
 
 
 def expected(what: str, allowed: str, value: object) -> InvalidArgument:
@@ -21,15 +37,21 @@ def expected(what: str, allowed: str, value: object) -> InvalidArgument:
 
 
 def check_count(what: str, value: object, *, least: int = 1) -> None:
-    """Refuse what is not a whole number from `least`; True and False are not numbers here."""
+    """Refuse what is not a whole number from `least`, or too large to be exact in the store.
+
+    True and False are not numbers here.
+    """
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise expected(what, f"a whole number from {least}", value)
+    if value > _MOST_COUNT:
+        raise expected(what, f"a whole number from {least} to {_MOST_COUNT}", value)
 
 
-def check_number(what: str, value: object, *, least: float) -> None:
-    """Refuse what is not a finite number from `least`."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not least <= value < math.inf:
-        raise expected(what, f"a number from {least:g}", value)
+def check_number(what: str, value: object, *, least: float, most: float = sys.float_info.max) -> None:
+    """Refuse what is not a finite number from `least` to `most`; a whole number may be too large for a float."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not least <= value <= most:
+        upto = "" if most == sys.float_info.max else f" to {most:g}"
+        raise expected(what, f"a number from {least:g}{upto}", value)
 
 
 def check_flag(what: str, value: object) -> None:
@@ -44,6 +66,21 @@ def check_text(what: str, value: object) -> None:
         check_label(value, what)
     except InvalidId as error:
         raise InvalidArgument(str(error)) from None
+
+
+def check_tags(what: str, tags: Sequence[Any]) -> list[str]:
+    """Tags as a list of labels; few enough that the head of a cached result holds them, and one script looks at them.
+
+    Raises:
+        InvalidArgument: they are one text, or too many.
+        InvalidId: one breaks the rule of labels.
+    """
+    if isinstance(tags, str):
+        raise expected(f"{what}s", "a list of texts", tags)
+    listed = list(tags)
+    if len(listed) > _MOST_TAGS:
+        raise expected(f"{what}s", f"at most {_MOST_TAGS}", len(listed))
+    return check_labels(listed, what) if listed else []
 
 
 def check_classes(what: str, value: object) -> tuple[type[Exception], ...]:

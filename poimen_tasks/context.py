@@ -6,6 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from poimen_tasks.cache_key import CacheKey
+    from poimen_tasks.store.cache_scripts import Labels
 
 __all__ = ["RunningItem", "current_item", "enter", "leading", "may_wait_for"]
 
@@ -22,6 +27,7 @@ class RunningItem:
         is_cancelled: asks, at most a few times a second, whether the batch or this item was cancelled.
         origin: what runs, for derived ids: the batch, or a callback's hidden batch, which has the round in its id.
         revoked: whether it was this item alone that was cancelled; set by `is_cancelled`.
+        filed: the cache key and the labels of an item whose own run asks the cache, because its lane did not.
         dispatches: how many dispatches the body made so far; makes their derived ids stable over a retry.
     """
 
@@ -35,6 +41,7 @@ class RunningItem:
     origin: str = ""
     revoked: bool = False
     dispatches: int = field(default=0)
+    filed: tuple[CacheKey, Labels] | None = None
 
 
 _local = threading.local()

@@ -11,7 +11,15 @@ from dataclasses import dataclass, fields, replace
 from inspect import getclosurevars
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from poimen_tasks._checks import check_classes, check_count, check_flag, check_number, check_text, expected
+from poimen_tasks._checks import (
+    MOST_SECONDS,
+    check_classes,
+    check_count,
+    check_flag,
+    check_number,
+    check_text,
+    expected,
+)
 from poimen_tasks.errors import Cancelled
 
 if TYPE_CHECKING:
@@ -127,7 +135,7 @@ class CachePolicy:
     def __post_init__(self) -> None:
         """Check every attribute."""
         if self.ttl is not None:
-            check_number("CachePolicy.ttl", self.ttl, least=0)
+            check_number("CachePolicy.ttl", self.ttl, least=0, most=MOST_SECONDS)
         if self.max_bytes is not None:
             check_count("CachePolicy.max_bytes", self.max_bytes)
         check_text("CachePolicy.version", self.version)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from poimen_tasks import codec
-from poimen_tasks._checks import check_count, check_number, expected
+from poimen_tasks._checks import MOST_SECONDS, check_count, check_number, check_tags, expected
 from poimen_tasks.cache.leader import Leader
 from poimen_tasks.cache.values import CacheEntry, CacheStats
 from poimen_tasks.cache_key import CacheKey, key_of, key_of_call
 from poimen_tasks.context import may_wait_for
 from poimen_tasks.errors import CacheTimeout, InvalidArgument, SerializationError
-from poimen_tasks.ids import check_label, check_labels, check_name
+from poimen_tasks.ids import check_label, check_name
 from poimen_tasks.model import moment
 from poimen_tasks.policy import policy_of
 from poimen_tasks.store.cache_scripts import CacheScripts, Labels, Landed, Put
@@ -119,7 +119,7 @@ class Cache:
             value: anything the codec carries; None is a value.
             ttl: seconds that it is served; 0 is for ever, None the setting `cache_ttl`.
             tags: labels to invalidate it by.
-            seconds: what computing it took, for `seconds_saved`.
+            seconds: what computing it took, for `seconds_saved`; at most 1e9.
             max_bytes: most encoded bytes; None is no limit but the cache's own.
 
         Raises:
@@ -146,10 +146,10 @@ class Cache:
     ) -> Put:
         labels = _labels(key_of(key), tags)
         if ttl is not None:
-            check_number("ttl", ttl, least=0)
+            check_number("ttl", ttl, least=0, most=MOST_SECONDS)
         if max_bytes is not None:
             check_count("max_bytes", max_bytes)
-        check_number("seconds", seconds, least=0)
+        check_number("seconds", seconds, least=0, most=MOST_SECONDS)
         blob = codec.compress(codec.encode(value, what=f"value of {key}"))
         return Put(key.digest, labels, blob, self._ttl(ttl), seconds, max_bytes)
 
@@ -199,6 +199,7 @@ class Cache:
                 value = self._open(key, begun.value or b"")
                 if value is not MISSING:
                     return value  # type: ignore[no-any-return]
+                since = None  # the value on its way is the one that cannot be read
                 continue
             if begun.how != "wait":
                 return leader.compute(compute, labels, ttl=seconds, leads=begun.how == "lead")  # type: ignore[no-any-return]
@@ -304,14 +305,12 @@ _SCOPES = {"activity": "a", "task_id": "t", "model_id": "m", "tag": "g"}
 
 
 def _checked(name: str, value: float) -> float:
-    check_number(name, value, least=0)
+    check_number(name, value, least=0, most=MOST_SECONDS)
     return float(value)
 
 
 def _labels(key: CacheKey, tags: Sequence[str]) -> Labels:
-    if isinstance(tags, str):
-        raise expected("tags", "a list of texts", tags)
-    return Labels(key.activity, key.task_id, key.input_hash, key.model_id, tuple(check_labels(list(tags), "tag")))
+    return Labels(key.activity, key.task_id, key.input_hash, key.model_id, tuple(check_tags("tag", tags)))
 
 
 def _entry(row: Sequence[Any]) -> CacheEntry:

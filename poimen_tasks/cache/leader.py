@@ -10,7 +10,7 @@ from typing import Any
 
 from poimen_tasks import codec
 from poimen_tasks.context import leading
-from poimen_tasks.errors import PoimenError
+from poimen_tasks.errors import PoimenError, StoreUnavailable
 from poimen_tasks.store.cache_scripts import Begun, CacheScripts, Labels, Landed, Put
 from poimen_tasks.store.scripts import new_owner
 from poimen_tasks.store.values import WaitingCall
@@ -61,7 +61,11 @@ class Leader:
             self._give_up()
             raise
         put = Put(self._key, labels, blob, ttl, time.perf_counter() - began, most)
-        landed = self._scripts.cache_finish(put, owner=self._owner)
+        try:
+            landed = self._scripts.cache_finish(put, owner=self._owner)
+        except StoreUnavailable as error:
+            log.warning("cache: a value of %s was computed, and could not be stored: %s", labels.activity, error)
+            return value  # it is paid for; others compute when the lease has ended
         if landed.put == "fenced":
             log.warning("cache: a value of %s came after its lease had ended, and was not stored", labels.activity)
         self._publish(landed)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery.utils.time import maybe_make_aware
 
+from poimen_tasks._checks import check_tags
 from poimen_tasks.dispatch.registry import task_of
 from poimen_tasks.dispatch.routing import ROUTE_OPTIONS, Router
 from poimen_tasks.dispatch.signatures import as_list, check_leaves, plain_signature
 from poimen_tasks.errors import InvalidArgument, UnsupportedWork
-from poimen_tasks.ids import check_label, check_labels
+from poimen_tasks.ids import check_label
 from poimen_tasks.model import Item
 
 if TYPE_CHECKING:
@@ -203,5 +204,5 @@ def _labels(item: Item, what: str) -> dict[str, Any]:
     if isinstance(item.tags, str):
         raise InvalidArgument(f"{what}: tags {item.tags!r:.60} is one text; use a list of texts")
     if item.tags:
-        labels["g"] = check_labels(list(item.tags), f"{what}: tag")
+        labels["g"] = check_tags(f"{what}: tag", item.tags)
     return labels

@@ -71,14 +71,25 @@ class _CachedTask:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         request = self._task.request
-        if request.called_directly or _is_item(request.id):
+        if request.called_directly:
             return self._body(*args, **kwargs)
+        if _is_item(request.id):
+            return self._run_item(args, kwargs)
         waited = self._begin_waited(request)
         key = key_of_call(self._policy, self._task, args, kwargs, what=f"call of {self._task.name}")
         if key is None:
             self._store().cache.count(self._task.name, "uncacheable")
             return self._body(*args, **kwargs)
         return self._run_cached(key, args, kwargs, since=0 if waited else None)
+
+    def _run_item(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An item of a batch: its lane has looked already, but for one with a link."""
+        running = context.current_item()
+        filed = running and running.filed
+        if not running or not filed:
+            return self._body(*args, **kwargs)
+        running.filed = None  # not for what the body calls
+        return self._run_cached(filed[0], args, kwargs, since=None, labels=filed[1], parks=False)
 
     def _begin_waited(self, request: Any) -> bool:
         """True for a call that waited; a second copy of its message ends here."""
@@ -89,12 +100,22 @@ class _CachedTask:
             raise Ignore("a copy of this message has begun already")
         return True
 
-    def _run_cached(self, key: CacheKey, args: tuple[Any, ...], kwargs: dict[str, Any], *, since: int | None) -> Any:
+    def _run_cached(
+        self,
+        key: CacheKey,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        since: int | None,
+        labels: Labels | None = None,
+        parks: bool = True,
+    ) -> Any:
         store = self._store()
         leader = Leader(store.cache, key.digest, lease=store.settings.lease, publish=self._publish)
-        labels = Labels(key.activity, key.task_id, key.input_hash, key.model_id)
+        labels = labels or Labels(key.activity, key.task_id, key.input_hash, key.model_id)
+        call = self._waiting_call(args, kwargs) if parks else None
         try:
-            begun = self._ask(leader, key, args, kwargs, since=since)
+            begun = _ask(leader, key, since=since, call=call)
         except StoreUnavailable as error:
             log.warning("task %s runs without the cache: %s", self._task.name, error)
             return self._body(*args, **kwargs)
@@ -115,20 +136,6 @@ class _CachedTask:
             most=self._policy.max_bytes,
         )
 
-    def _ask(
-        self, leader: Leader, key: CacheKey, args: tuple[Any, ...], kwargs: dict[str, Any], *, since: int | None
-    ) -> Begun:
-        """Ask until there is an answer; a message waits in the store, and only a call without one waits here."""
-        call, pause = self._waiting_call(args, kwargs), _ASK_FIRST
-        while True:
-            alone = not context.may_wait_for(key.digest)
-            begun = leader.begin(key.activity, since=since, alone=alone, call=call)
-            if begun.how != "wait":
-                return begun
-            since = begun.clock
-            time.sleep(pause)
-            pause = min(2 * pause, _ASK)
-
     def _waiting_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> WaitingCall | None:
         """This call as a message to be published again: with its id, and all that a canvas has put on it."""
         request = self._task.request
@@ -142,6 +149,19 @@ class _CachedTask:
             log.warning("task %s waits in its process for an equal call: %s", self._task.name, error)
             return None
         return WaitingCall(request.id, message)
+
+
+def _ask(leader: Leader, key: CacheKey, *, since: int | None, call: WaitingCall | None) -> Begun:
+    """Ask until there is an answer; a message waits in the store, and only a call without one waits here."""
+    pause = _ASK_FIRST
+    while True:
+        alone = not context.may_wait_for(key.digest)
+        begun = leader.begin(key.activity, since=since, alone=alone, call=call)
+        if begun.how != "wait":
+            return begun
+        since = begun.clock
+        time.sleep(pause)
+        pause = min(2 * pause, _ASK)
 
 
 def _is_item(message_id: str | None) -> bool:

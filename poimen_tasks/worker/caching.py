@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from poimen_tasks import codec
-from poimen_tasks.cache_key import NO_DIGEST, key_of_call
+from poimen_tasks.cache_key import NO_DIGEST, CacheKey, key_of_call
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.policy import CachePolicy, policy_of
 from poimen_tasks.settings import Settings
@@ -51,16 +51,30 @@ class CachedActivity:
         """
         if digest == NO_DIGEST:
             return None
+        filed = self.filed(args, kwargs, item_id=item_id, extras=extras)
+        if filed is None or filed[0].digest != digest:
+            return None
+        return filed[1]
+
+    def filed(self, args: Any, kwargs: Any, *, item_id: str, extras: dict[str, Any]) -> tuple[CacheKey, Labels] | None:
+        """Key and labels of an item's call; None when it has no key."""
         task_id = extras.get("t", item_id)
         try:
             key = key_of_call(
-                self._policy, self._task, args, kwargs, task_id=task_id, model_id=extras.get("m"), what="item"
+                self._policy,
+                self._task,
+                args,
+                kwargs,
+                task_id=task_id,
+                model_id=extras.get("m"),
+                what="item",
             )
         except PoimenError:
             return None
-        if key is None or key.digest != digest:
+        if key is None:
             return None
-        return Labels(key.activity, task_id, key.input_hash, key.model_id, tuple(extras.get("g") or ()))
+        tags = tuple(extras.get("g") or ())
+        return key, Labels(key.activity, task_id, key.input_hash, key.model_id, tags)
 
     def kept(self, position: int, labels: Labels, result: Any, seconds: float) -> Kept:
         """A result as it is reported; `result` is what `pack_result` made of it."""

@@ -46,7 +46,7 @@ class LaneCalls(LaneSteps):
         """Run an item of a cached task; where it leads the computation, what is to be kept goes with its outcome."""
         digest = self._claim.digest(self._at)
         if digest == NO_DIGEST:
-            return self._call(activity, message_id, item)
+            return self._call_linked(activity, message_id, item)
         cached, labels = self._labels(activity, item, digest)
         began = perf_counter()
         with context.leading(digest):
@@ -55,11 +55,31 @@ class LaneCalls(LaneSteps):
             self._kept = cached.kept(item.position, labels, self._capture.result, perf_counter() - began)
         return ended
 
-    def _labels(self, activity: Activity, item: OpenItem, digest: bytes) -> tuple[CachedActivity | None, Labels | None]:
+    def _call_linked(self, activity: Activity, message_id: str, item: OpenItem) -> Any:
+        """Run an item that leads no computation; one with a link asks the cache by itself, see `Digester`."""
+        if not item.more or not item.more.get("callbacks"):
+            return self._call(activity, message_id, item)
+        cached = self._cached_activity(activity)
+        try:
+            args, kwargs = self._read(item)
+        except PoimenError:
+            return self._call(activity, message_id, item)
+        item_id, extras = self._claim.labels(self._at)
+        if cached is not None:
+            self._running.filed = cached.filed(args, kwargs, item_id=item_id, extras=extras)
+        try:
+            return self._call(activity, message_id, item)
+        finally:
+            self._running.filed = None
+
+    def _cached_activity(self, activity: Activity) -> CachedActivity | None:
         part = self._claim.part
         if part not in self._cached:
             self._cached[part] = CachedActivity.of(activity.task, self.host.store.settings)
-        cached = self._cached[part]
+        return self._cached[part]
+
+    def _labels(self, activity: Activity, item: OpenItem, digest: bytes) -> tuple[CachedActivity | None, Labels | None]:
+        cached = self._cached_activity(activity)
         if cached is None:
             return None, None
         try:

@@ -340,8 +340,9 @@ def priced_never(path: str, name: str) -> str:
 
 
 @task(cache=True)
-def sized(size: int) -> bytes:
-    """A cached value of some size."""
+def sized(size: int, seconds: float = 0.0) -> bytes:
+    """A cached value of some size, computed in some time."""
+    time.sleep(seconds)
     return os.urandom(size)
 
 

@@ -261,7 +261,13 @@ def test_bad_arguments(cache: Cache) -> None:
     """Wrong arguments are named with what is allowed, before anything is written."""
     for call, word in (
         (lambda: cache.put(KEY, 1, ttl=-1), "ttl"),
+        (lambda: cache.put(KEY, 1, ttl=10**400), "ttl"),
+        (lambda: cache.put(KEY, 1, ttl=1e308), "ttl: expected a number from 0 to 1e"),
+        (lambda: cache.put(KEY, 1, seconds=1e13), "seconds: expected a number from 0 to 1e"),
+        (lambda: cache.put(KEY, 1, max_bytes=10**30), "max_bytes"),
         (lambda: cache.put(KEY, 1, tags="red"), "tags"),
+        (lambda: cache.put(KEY, 1, tags=[str(n) for n in range(33)]), "tags: expected at most 32, got 33"),
+        (lambda: CachePolicy(ttl=1e10), "ttl"),
         (lambda: cache.get_or_compute(KEY, 5), "compute"),
         (lambda: cache.get_or_compute(KEY, int, timeout=-1), "timeout"),
         (cache.invalidate, "one of key, activity"),
@@ -272,3 +278,28 @@ def test_bad_arguments(cache: Cache) -> None:
         with pytest.raises(InvalidArgument, match=word):
             call()
     assert cache.stats().size == 0
+
+
+def test_a_result_outlives_an_outage_at_its_end(tmp_path: Path, settings: Settings) -> None:
+    """What was computed while the server went away is returned, though it cannot be stored (promise C8)."""
+    with EmbeddedServer(tmp_path / "server") as server:
+        urls = {"redis_url": server.url, "broker_url": server.url, "connect_timeout": 0.2}
+        poimen = Poimen("outage", settings=settings.model_copy(update=urls))
+
+        def compute() -> str:
+            server.stop()
+            return "paid for"
+
+        try:
+            assert poimen.cache.get_or_compute(KEY, compute) == "paid for"
+        finally:
+            poimen.store.client.close()
+            poimen.celery.close()
+
+
+def test_full_counters_fail_no_call(poimen: Poimen, cache: Cache) -> None:
+    """A counter that can hold no more stays as it is, and results are served all the same."""
+    cache.put(KEY, 1, seconds=1e9)
+    poimen.store.client.redis.hset(f"{poimen.store.keys.root}c:s:{KEY.activity}", "saved", 2**63 - 1)
+    assert (cache.get(KEY), cache.get_many([KEY]), cache.get_or_compute(KEY, int)) == (1, [1], 1)
+    assert cache.stats().hits == 3

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from poimen_tasks import MISSING, Item, ItemStatus, UncacheableArguments
+from poimen_tasks import MISSING, InvalidArgument, Item, ItemStatus, UncacheableArguments
 from tests.conftest import Workers, eventually
 
 pytestmark = pytest.mark.usefixtures("lanes")
@@ -133,3 +133,35 @@ def test_cancelling_ends_what_waits(shop: ModuleType, notes: Path) -> None:
     follower.cancel("enough")
     assert {outcome.status for outcome in follower.outcomes(timeout=30)} == {ItemStatus.CANCELLED}
     assert leader.wait(timeout=30).succeeded == 1
+
+
+def test_links_of_cached_items_run(shop: ModuleType, notes: Path, tmp_path: Path) -> None:
+    """An item with a link is served from the cache and its link runs, whether equal calls ran before or run now."""
+    linked = tmp_path / "linked"
+    call = shop.priced.s(str(notes), "linked", 0.2).set(link=shop.tell.s(str(linked)))
+    for done in (2, 4):
+        item = Item(call, model_id="m", tags=["linked"])
+        assert shop.poimen.dispatch([item, item]).wait(timeout=30).succeeded == 2
+        eventually(lambda done=done: runs(linked) == {"'price of linked'": done})  # type: ignore[misc]
+    assert runs(notes) == {"linked": 1}
+    assert shop.poimen.cache.invalidate(tag="linked") == 1
+
+
+def test_large_results_land_in_portions(shop: ModuleType) -> None:
+    """However many wait for a large result, no entry of the stream holds more than about a megabyte of copies."""
+    calls = [(200_000, 0.3)] * 40
+    for _ in range(2):
+        batch = shop.poimen.dispatch(shop.poimen.starmap(shop.sized, calls))
+        assert len(set(batch.wait(timeout=60).results.values())) == 1
+        sizes = [len(entry.blob) for entries in shop.poimen.store.reads.entries(batch.id) for entry in entries]
+        assert max(sizes) < 1_200_000
+
+
+def test_more_tags_than_an_entry_holds_are_refused(shop: ModuleType, notes: Path) -> None:
+    """Tags that a cached result could not carry are refused at dispatch; as many as are allowed work at any length."""
+    tags = [f"{number:02}" + "\N{SNOWMAN}" * 254 for number in range(33)]
+    with pytest.raises(InvalidArgument, match=r'item "0": tags: expected at most 32, got 33'):
+        shop.poimen.dispatch([Item(shop.priced.s(str(notes), "x"), tags=tags)])
+    for _ in range(2):
+        shop.poimen.dispatch([Item(shop.priced.s(str(notes), "x"), tags=tags[:32])]).wait(timeout=30)
+    assert runs(notes) == {"x": 1}

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from poimen_tasks.store.values import WaitingCall
 from tests.integration import lanes
 from tests.integration.lanes import assert_layout, assert_once, digest, entry
+
+
+def server_time(redis):
+    """Seconds, by the server's clock."""
+    seconds, micros = redis.time()
+    return seconds + micros / 1e6
 
 
 def park(cache, message_id="m1", call="x"):
@@ -30,6 +38,20 @@ def test_it_is_released_by_a_leader_that_fails(cache):
     first, second = park(cache, "m1"), WaitingCall("m2", b"2")
     cache.cache_begin(digest("x"), activity="acts.work", owner="three", lease=60.0, call=second)
     assert cache.cache_fail(digest("x"), owner="one").calls == [first]
+
+
+def test_it_is_published_ever_more_seldom(store, cache):
+    """Each copy of a released call comes later than the one before, and none is left to come once it began."""
+    waiting = park(cache)
+    cache.cache_finish(entry("x"), owner="one")
+    redis, due, pauses = store.client.redis, store.keys.build("waiting_due"), []
+    for _ in range(4):
+        pauses.append(redis.zscore(due, "m1") - server_time(redis))
+        redis.zadd(due, {"m1": 0})
+        assert cache.release_call("m1") == [waiting]
+    assert all(later > 1.5 * sooner for sooner, later in pairwise(pauses))
+    assert cache.begin_call("m1", redelivered=False)
+    assert not redis.exists(due, store.keys.build("waiting_tries"))
 
 
 def test_once(store, cache):

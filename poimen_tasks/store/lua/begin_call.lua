@@ -7,5 +7,6 @@
 if once_reply then return once_reply end
 local mine = redis.call('HDEL', K.waiting_calls, request.id) == 1
 redis.call('ZREM', K.waiting_due, request.id)
+redis.call('HDEL', K.waiting_tries, request.id)
 if mine then audit('call.released', {id = request.id}) end
 return answer({begin = mine or request.redelivered == true})

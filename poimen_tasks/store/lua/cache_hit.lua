@@ -30,5 +30,6 @@ end
 redis.call('SETRANGE', K.cache_entry(key), 32, struct.pack('>dI4', now, math.min(hits + 1, 4294967295)))
 redis.call('ZADD', K.cache_lru, redis.call('HINCRBY', K.cache_meta, 'clock', 1), key)
 if redis.call('HINCRBY', K.cache_stats(activity), 'hits', 1) == 1 then redis.call('SADD', K.cache_activities, activity) end
-if seconds > 0 then redis.call('HINCRBY', K.cache_stats(activity), 'saved', string.format('%d', seconds * 1000000)) end
+-- A counter that is full stays as it is: no call fails for it.
+if seconds > 0 then redis.pcall('HINCRBY', K.cache_stats(activity), 'saved', string.format('%d', seconds * 1000000)) end
 return value

@@ -56,7 +56,8 @@ local function write_tally(counts)
   for activity, own in pairs(counts) do
     redis.call('SADD', K.cache_activities, activity)
     for name, n in pairs(own) do
-      if n ~= 0 then redis.call('HINCRBY', K.cache_stats(activity), name, string.format('%d', n)) end
+      -- A counter that is full stays as it is: no call fails for it.
+      if n ~= 0 then redis.pcall('HINCRBY', K.cache_stats(activity), name, string.format('%d', n)) end
     end
   end
 end

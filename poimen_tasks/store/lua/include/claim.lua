@@ -85,7 +85,7 @@ local function sort_piece(record, token, piece, wanted, counts, hits)
   local positions, entries, keys, looked = {}, {}, {}, 0
   for at = 1, #piece.r, 2 do
     for position = piece.r[at], piece.r[at + 1] - 1 do
-      if #positions >= wanted then break end
+      if #positions >= wanted or hits.bytes >= MOST_HIT_BYTES then break end
       looked = looked + 1
       local come_back = piece.e and piece.e[looked]
       local alone = come_back and read_attempt(record.batch, position, piece.p).u == 1
@@ -106,8 +106,14 @@ local function sort_piece(record, token, piece, wanted, counts, hits)
   return positions, piece.e and entries, keys, looked
 end
 
--- Put back the never claimed items of a piece behind the first `looked`.
+-- Put back the items of a piece behind the first `looked`.
 local function put_rest_back(record, piece, looked)
+  if piece.k == 'b' then
+    for at = #piece.e, looked + 1, -1 do
+      redis.call('LPUSH', K.back(record.batch, piece.p), string.format('%d', piece.e[at][1]))
+    end
+    return
+  end
   local rest, seen = {}, 0
   for at = 1, #piece.r, 2 do
     local low, high = piece.r[at], piece.r[at + 1]
@@ -145,7 +151,7 @@ local function claim_cached(record, token, part, size)
     local piece = claim_back(record, part, math.min(size, most)) or claim_fresh(record, part, math.min(math.max(size, 64), most))
     if not piece then break end
     local positions, entries, keys, seen = sort_piece(record, token, piece, size, counts, hits)
-    if piece.k == 'f' then put_rest_back(record, piece, seen) end
+    put_rest_back(record, piece, seen)
     looked = looked + seen
     if #positions > 0 then
       claim = {p = part, k = piece.k, r = ranges_of(positions), e = entries or nil, d = table.concat(keys)}

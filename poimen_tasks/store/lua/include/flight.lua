@@ -10,7 +10,7 @@
 -- Released, it is published by the script's caller, and again by the keeper until it begins.
 --@include attempts
 --@include cache
-local MOST_FAILED = 2
+local MOST_FAILED, MOST_LANDED_BYTES = 2, 1048576
 local UNCACHED = string.rep('\0', 32)
 
 -- Every batch that this script has in hand, so that none is loaded twice.
@@ -41,7 +41,9 @@ local released_calls = {}
 local function release_call(id)
   local message = redis.call('HGET', K.waiting_calls, id)
   if not message then return false end
-  redis.call('ZADD', K.waiting_due, now + (tonumber(request.overdue) or 2), id)
+  -- Its queue may be long, and every copy makes it longer.
+  local tries = redis.call('HINCRBY', K.waiting_tries, id, 1)
+  redis.call('ZADD', K.waiting_due, now + (tonumber(request.overdue) or 2) * math.min(2 ^ (tries - 1), 256), id)
   table.insert(released_calls, {id, message})
   return true
 end
@@ -164,11 +166,12 @@ local function pass_on(key, flight, late)
   return record and 1 or 0
 end
 
--- Give up to 500 followers the value. Returns how many got it, and how many are plain calls, which come and fetch it;
--- the rest is done by `settle_flight`.
+-- Give up to 500 followers the value, of a large one as many as fit a megabyte: each has a copy of it in its outcome.
+-- Returns how many got it, and how many are plain calls, which come and fetch it; the rest is done by `settle_flight`.
 local function complete_followers(key, value, counts)
   local by_batch, order, done, calls = {}, {}, 0, 0
-  while done < 500 do
+  local most = math.max(1, math.min(500, math.floor(MOST_LANDED_BYTES / #value)))
+  while done < most do
     local record, position = next_follower(key)
     if not record then break end
     done = done + 1
