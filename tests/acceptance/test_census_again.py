@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 
 @pytest.fixture
 def census(tmp_path):
-    """Run the program over a directory of the test's own; returns that directory, and a function that gives the report."""
+    """Run the program over a directory of its own; gives that directory, and a function that runs and reports."""
     sources = tmp_path / "sources"
     sources.mkdir()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POIMEN_")}
