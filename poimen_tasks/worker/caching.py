@@ -60,7 +60,9 @@ class CachedActivity:
             return None
         if key is None or key.digest != digest:
             return None
-        return Labels(key.activity, task_id, key.input_hash, key.model_id, tuple(extras.get("g") or ()))
+        return Labels(
+            key.activity, task_id, key.input_hash, key.model_id, tuple(extras.get("g") or ()), key_task=key.task_id
+        )
 
     def kept(self, position: int, labels: Labels, result: Any, seconds: float) -> Kept:
         """A result as it is reported; `result` is what `pack_result` made of it."""
