@@ -657,6 +657,7 @@ def test_help(run):
         "cancel",
         "retry",
         "concurrency",
+        "cache",
         "doctor",
     ]
 
