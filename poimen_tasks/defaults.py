@@ -130,6 +130,11 @@ def new_app(name: str, settings: Settings) -> Celery:
     return app
 
 
+def is_own(app: Celery) -> bool:
+    """Whether `new_app` made it: such an app has its results on the settings' Redis, as soon as there is one."""
+    return isinstance(app.control, PlainControl)
+
+
 def _for_celery(url: str) -> str:
     """Celery's own scheme for a Unix socket."""
     return f"redis+socket://{url.removeprefix('unix://')}" if url.startswith("unix://") else url

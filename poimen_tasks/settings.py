@@ -50,7 +50,7 @@ class Settings(BaseSettings):
     """The checked settings; frozen. An unknown keyword is refused.
 
     Attributes:
-        redis_url: the one Redis that holds the state. None: derived from the app, see `resolve_redis_url`.
+        redis_url: the one Redis that holds the state. None: taken from the broker or the result backend.
         broker_url: Celery's broker. None: the Redis URL.
         namespace: first part of every Redis key.
         lease: seconds that a lane may be silent before its items go to another.
@@ -58,8 +58,8 @@ class Settings(BaseSettings):
         batch_concurrency: slots of a batch that names no concurrency.
         retention: seconds that a batch stays readable after it is over.
         data_dir: directory of everything kept on disk; snapshots below.
-        audit_dir: directory of the audit log; `data_dir`/audit unless given.
-        tick: seconds between two rounds of the keeper, at most half the lease; half a second where the lease allows it.
+        audit_dir: directory of the audit log.
+        tick: seconds between two rounds of the keeper, at most half the lease.
         max_argument_bytes: most bytes of the encoded arguments of one item.
         max_result_bytes: most bytes of the encoded result of one item.
         connect_timeout: seconds to wait for a connection to Redis.

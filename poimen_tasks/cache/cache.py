@@ -315,11 +315,12 @@ def _labels(key: CacheKey, tags: Sequence[str]) -> Labels:
 
 def _entry(row: Sequence[Any]) -> CacheEntry:
     _, expiry, created, seconds, last, hits, size, labels = row
-    activity, task, hashed, model, tags = labels
+    activity, task, hashed, model, tags, *own = labels
     made = moment(float(created))
     assert made is not None  # noqa: S101 - it is a number
     return CacheEntry(
-        key=CacheKey(activity.decode(), task.decode(), hashed.decode(), model.decode()),
+        key=CacheKey(activity.decode(), (own[0] if own else task).decode(), hashed.decode(), model.decode()),
+        task_id=task.decode(),
         tags=tuple(tag.decode() for tag in (tags or ())),
         bytes=size,
         hits=hits,

@@ -79,9 +79,11 @@ class CacheEntry:
     """One cached result, without its value.
 
     `seconds` is what computing it took, `bytes` what it takes as stored, `expires_at` None for never.
+    `task_id` says which task computed it, to invalidate it by; it is in `key` only where it is part of it.
     """
 
     key: CacheKey
+    task_id: str
     tags: tuple[str, ...]
     bytes: int
     hits: int

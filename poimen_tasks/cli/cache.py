@@ -75,7 +75,12 @@ def _facts(whole: CacheStats) -> Iterator[tuple[str, str]]:
 @json_option
 @click.argument("activity")
 @click.option("--input-hash", default="", metavar="HASH", help="The hash of the input, as `cache top` shows it.")
-@click.option("--task-id", default="", metavar="ID", help="The task id, where it is part of the key.")
+@click.option(
+    "--task-id",
+    default="",
+    metavar="ID",
+    help="The task id, of a task with per_task=True; the TASK of others is a label.",
+)
 @click.option("--model-id", default="", metavar="ID", help="The model id.")
 def get(
     *, app: str | None, directory: Path | None, as_json: bool, activity: str, input_hash: str, task_id: str,
@@ -105,11 +110,11 @@ def invalidate(
     *, app: str | None, directory: Path | None, as_json: bool, activity: str | None, task_id: str | None,
     model_id: str | None, tag: str | None, reason: str, actor: str,
 ) -> None:  # fmt: skip
-    """Call results back: give one of --activity, --task-id, --model-id and --tag."""
+    """Call results back: give exactly one of --activity, --task-id, --model-id and --tag."""
     given = [option for option in (activity, task_id, model_id, tag) if option is not None]
     if len(given) != 1:
         raise click.UsageError(
-            f"give one of --activity, --task-id, --model-id and --tag, not {len(given)}; "
+            f"give exactly one of --activity, --task-id, --model-id and --tag, not {len(given)}; "
             "`poimen cache clear` calls everything back"
         )
     count = load(app, directory).cache.invalidate(
@@ -126,6 +131,8 @@ def invalidate(
 @click.option("--actor", default=default_actor, show_default="$USER", help="Who; for the audit log.")
 def clear(*, app: str | None, directory: Path | None, as_json: bool, yes: bool, reason: str, actor: str) -> None:
     """Call every result back."""
+    if as_json and not yes:
+        raise click.UsageError("--json is for programs, which are not asked: give --yes too")
     poimen = load(app, directory)
     if not yes:
         size = poimen.cache.stats().size
@@ -170,7 +177,7 @@ def top(
     for entry in found:
         key = entry.key
         made.add_row(
-            key.activity, key.input_hash or "-", key.task_id or "-", key.model_id or "-", f"{entry.hits:,}",
+            key.activity, key.input_hash or "-", entry.task_id or "-", key.model_id or "-", f"{entry.hits:,}",
             f"{entry.bytes:,}", duration(entry.seconds), duration(entry.seconds_saved), since(entry.created_at, now),
         )  # fmt: skip
     console().print(made)

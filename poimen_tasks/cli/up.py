@@ -148,14 +148,14 @@ def _introduce(
         print_json({"url": url, "data_dir": data, "app": app, **pids})
         return
     where = "" if directory is None else f" --dir {directory}"
-    click.echo(f"server   {mask_url(url)}" + (f", data in {data}" if data else " (POIMEN_REDIS_URL)"))
+    click.echo(f"server   {mask_url(url)}" + (f"  data in {data}" if data else " (POIMEN_REDIS_URL)"))
     click.echo(f"worker   app {app}, its log follows" if worker else "worker   none: give the app, as -A shop")
     click.echo("\nIn another terminal:")
     if server:
-        click.echo(f"  poimen status -A {app or 'APP'}{where}    finds this server by itself")
-        click.echo(f"  export POIMEN_REDIS_URL={url}    for your own programs")
+        click.echo(f"  poimen status -A {app or 'APP'}{where}    # finds this server by itself")
+        click.echo(f"  export POIMEN_REDIS_URL={url}    # for your own programs")
     else:
-        click.echo(f"  poimen status -A {app or 'APP'}    with the same POIMEN_REDIS_URL")
+        click.echo(f"  poimen status -A {app or 'APP'}    # with the same POIMEN_REDIS_URL")
     click.echo("Ctrl-C stops " + ("both." if server and worker else "it.") + "\n")
 
 

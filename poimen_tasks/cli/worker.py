@@ -37,7 +37,9 @@ def worker_command(name: str, options: Sequence[str], *, node: str, quiet: bool 
     "-c", "--concurrency", type=click.IntRange(min=1), help="Processes. Default: as many as there are processors."
 )
 @click.option("-Q", "--queues", help="Queues to serve, with commas between. Default: those of the app.")
-@click.option("-P", "--pool", help="prefork (default), threads or solo; time limits are only enforced in prefork.")
+@click.option(
+    "-P", "--pool", help="prefork (default), gevent, eventlet, threads or solo; time limits are sure in prefork only."
+)
 @click.option("-l", "--loglevel", default="info", show_default=True, help="How much is logged.")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[CELERY OPTIONS]...")
 def worker(

@@ -1,6 +1,7 @@
 """The cache's verbs in the store, one method a script; see `lua/` for what each does.
 
-A key is 32 bytes, labels are `(activity, task, input hash, model, tags)`, a value is an encoded value of the codec.
+A key is 32 bytes, labels are `(activity, task, input hash, model, tags)`, with the key's own task
+behind them where it is another, a value is an encoded value of the codec.
 """
 
 from __future__ import annotations
@@ -20,17 +21,22 @@ _MOST_BYTES = 1 << 20
 
 
 class Labels(NamedTuple):
-    """What a cached result is filed under; an empty text stands for none."""
+    """What a cached result is filed under; an empty text stands for none.
+
+    `key_task` is the task id in its key, where that is not `task`: None when it is.
+    """
 
     activity: str
     task: str = ""
     input_hash: str = ""
     model: str = ""
     tags: tuple[str, ...] = ()
+    key_task: str | None = None
 
     def pack(self) -> list[Any]:
         """As a script takes it."""
-        return [self.activity, self.task, self.input_hash, self.model, list(self.tags)]
+        own = [] if self.key_task in (None, self.task) else [self.key_task]
+        return [self.activity, self.task, self.input_hash, self.model, list(self.tags), *own]
 
 
 class Put(NamedTuple):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks._urls import REDIS_SCHEMES
+from poimen_tasks.defaults import is_own
 from poimen_tasks.worker.celery_compat import forget_connections
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _OF_BACKEND = ("redis_backend_use_ssl", "redis_username", "redis_password")
 def redirected(poimen: Poimen, settings: Settings) -> Iterator[Poimen]:
     """Broker, results and state of a `Poimen` and its Celery app are those of `settings`; all is put back at the end.
 
-    An app without a result backend stays without one. Connections are closed before and after.
+    An existing app without a result backend stays without one. Connections are closed before and after.
 
     Args:
         poimen: yours, as your modules know it.
@@ -71,11 +72,18 @@ def _changes(app: Celery, broker: str, backend: str) -> dict[str, Any]:
     }
     if not _is_redis(conf.broker_url):
         changes["broker_transport_options"] = {}
-    if conf.result_backend not in (None, "disabled", "disabled://"):
+    if _has_results(app):
         changes |= {"result_backend": backend, **dict.fromkeys(_OF_BACKEND)}
         if not _is_redis(conf.result_backend):
             changes["result_backend_transport_options"] = {}
     return changes
+
+
+def _has_results(app: Celery) -> bool:
+    conf: Any = app.conf
+    if conf.result_backend is None:  # an app of ours that knew no Redis yet gets its results with it
+        return is_own(app) and "result_backend" not in conf.changes
+    return conf.result_backend not in ("disabled", "disabled://")
 
 
 def _is_redis(url: Any) -> bool:

@@ -74,7 +74,8 @@ class CachedActivity:
         if key is None:
             return None
         tags = tuple(extras.get("g") or ())
-        return key, Labels(key.activity, task_id, key.input_hash, key.model_id, tags)
+        labels = Labels(key.activity, task_id, key.input_hash, key.model_id, tags, key_task=key.task_id)
+        return key, labels
 
     def kept(self, position: int, labels: Labels, result: Any, seconds: float) -> Kept:
         """A result as it is reported; `result` is what `pack_result` made of it."""

@@ -94,6 +94,16 @@ def test_labels_find_it_again(shop: ModuleType, notes: Path) -> None:
     assert cache.get(key) is MISSING
 
 
+def test_an_entry_is_found_by_its_key(shop: ModuleType, notes: Path) -> None:
+    """The key of an entry is the one it is filed under, also when its task id is but a label (promises C1, C6)."""
+    cache = shop.poimen.cache
+    shop.poimen.dispatch([Item(shop.priced.s(str(notes), "x"), task_id="T2.1")]).wait(timeout=30)
+    entry = next(entry for entry in cache.entries()[0] if entry.task_id == "T2.1")
+    assert entry.key == cache.key_for(shop.priced, str(notes), "x")
+    assert cache.get(entry.key) == "price of x"
+    assert cache.invalidate(key=entry.key) == 1
+
+
 def test_a_large_result_reaches_who_waited(shop: ModuleType) -> None:
     """A value of some hundred kilobytes is kept, and comes back the same."""
     calls = [(300_000,)] * 3

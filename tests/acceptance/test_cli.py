@@ -275,7 +275,7 @@ def test_up(project: Path, start: Callable[..., Running], how: signal.Signals) -
     eventually(lambda: " ready." in up.text(), timeout=40)
     url = running_url(project / ".poimen")
     assert url is not None
-    assert f"export POIMEN_REDIS_URL={url}" in up.text()
+    assert f"  export POIMEN_REDIS_URL={url}    # for" in up.text()  # the whole line can be pasted
 
     produced = in_project(project, "produce.py", POIMEN_REDIS_URL=url)
     assert produced.stdout.strip() == "first", produced.stderr

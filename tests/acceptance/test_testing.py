@@ -281,6 +281,20 @@ def test_an_app_without_results_stays_without(elsewhere: Settings) -> None:
         assert app.conf.result_backend is None
 
 
+def test_an_app_of_ours_has_results(elsewhere: Settings) -> None:
+    """`Poimen("name")` that knew no Redis when it was made gets results with the test's, as in production."""
+    poimen = Poimen("own")
+
+    @poimen.task(shared=False)
+    def double(value: int) -> int:
+        return value * 2
+
+    before = poimen.celery.conf.result_backend
+    with poimen.celery, redirected(poimen, elsewhere), EmbeddedWorker(poimen):
+        assert double.delay(4).get(timeout=10) == 8
+    assert poimen.celery.conf.result_backend == before is None
+
+
 def test_nothing_is_left_behind(acme: Poimen, elsewhere: Settings, server: EmbeddedServer) -> None:
     """When worker and redirection have ended there is no thread, no connection and no current app more than before."""
 
