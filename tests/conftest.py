@@ -34,9 +34,21 @@ pytest_plugins = ["poimen_tasks.testing"]
 
 
 def pytest_configure() -> None:
+    """Give every run the same surroundings."""
+    # Whoever runs tests in parallel may say how wide the terminal is; what a command prints into a pipe is not cut.
+    os.environ.pop("COLUMNS", None)
+    _take_interrupts()
+    _choose_server()
+
+
+def _take_interrupts() -> None:
     """Take SIGINT as usual, also where the run was started in the background: programs started from here inherit it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _choose_server() -> None:
+    """POIMEN_TEST_SERVER: every server of this run is that program."""
     if program := os.environ.get("POIMEN_TEST_SERVER"):
         from poimen_tasks.store import server
 

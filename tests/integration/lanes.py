@@ -258,6 +258,7 @@ class Lane:
         retry: Mapping[int, float] | None = None,
         give: Sequence[int] = (),
         values: Mapping[int, bytes] | None = None,
+        call: bytes | None = None,
         **told: Sequence[int],
     ) -> Reply:
         statuses = {position: number for number, kind in enumerate(STATUSES) for position in told.get(kind, ())}
@@ -265,6 +266,8 @@ class Lane:
         payloads: tuple[bytes, ...] = ()
         if statuses or retry or give:
             request["f"], payloads = self._pack(statuses, retry or {}, give, late=late)
+            for row in request["f"]["y"] if call else ():
+                row[3] = call
             if values:
                 request["f"]["c"] = [[at, ["acts.work", "", "", "", []], 0.0, 0.5, None] for at in values]
                 payloads = (*payloads, *values.values())

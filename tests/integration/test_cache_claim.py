@@ -207,3 +207,14 @@ def test_a_vacant_flight_finds_another_leader(store, cache):
     _, landed = cache.settle_flight(digest("same"))
     assert [ticket.batch for ticket in landed.tickets] == ["c"]
     assert field_of(store, "waiting", "c") == 0
+
+
+def test_a_retry_with_other_arguments_is_another_call(store, cache):
+    """An item that retried with other arguments runs: what is cached for its first call is not its result."""
+    lane = begin(store, open_batch(store, count=1, parts=[CACHED], keys=["same"])[0], 1)
+    lane.finish("stay", retry={0: 0.0}, call=codec.encode([["other"], {}]))
+    put(cache, "same", "of the first call")
+    reply = lane.claim(1)
+    assert reply.positions == [0]
+    assert lane.claim(1, ok=[0]).why == "over"
+    assert results(store) == {0: (f"{lane.token}:0", False)}

