@@ -48,8 +48,8 @@ def _take_interrupts() -> None:
 
 
 def _choose_server() -> None:
-    """POIMEN_TEST_SERVER: every server of this run is that program."""
-    if program := os.environ.get("POIMEN_TEST_SERVER"):
+    """TEST_SERVER_PROGRAM: every server of this run is that program."""
+    if program := os.environ.get("TEST_SERVER_PROGRAM"):
         from poimen_tasks.store import server
 
         server.find_binary = lambda: program  # every server of this run is that program

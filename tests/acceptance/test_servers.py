@@ -69,14 +69,14 @@ def lanes(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iter
 def test_every_verb_holds_on_redis(redis_server: str) -> None:
     """Each script changes, replies and audits on Redis as it does on Valkey.
 
-    What is selected calls each of them; `POIMEN_TEST_SERVER` runs all tests of scripts so, by hand.
+    What is selected calls each of them; `TEST_SERVER_PROGRAM` runs all tests of scripts so, by hand.
     """
     files = [ROOT / "tests" / "integration" / f"test_{name}.py" for name in (*script_names(), "doctor")]
     selected = ["-k", "once or audit or sound_at_work", *(str(path) for path in files if path.exists())]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *selected],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "POIMEN_TEST_SERVER": redis_server},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TEST_SERVER_PROGRAM": redis_server},
         capture_output=True,
         text=True,
         timeout=150,
