@@ -398,10 +398,20 @@ def snapshot(store: Store) -> dict[bytes, bytes]:
     redis = store.client.redis
     memory = store.keys.build("owner", "").encode()
     return {
-        key: redis.dump(key)
+        key: _content(redis, key)
         for key in sorted(redis.scan_iter(match=f"{store.keys.root}*"))
         if not key.startswith(memory)
     }
+
+
+def _content(redis: Any, key: bytes) -> bytes:
+    """A key's content; of what has no order in the order of its members: a server may move them when it is asked."""
+    kind = redis.type(key)
+    if kind == b"set":
+        return repr(sorted(redis.smembers(key))).encode()
+    if kind == b"hash":
+        return repr(sorted(redis.hgetall(key).items())).encode()
+    return bytes(redis.dump(key) or b"")
 
 
 def holds_together(store: Store, batch: str = "b") -> bool:
