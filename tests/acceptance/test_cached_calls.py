@@ -58,8 +58,10 @@ def test_a_killed_leader_is_followed(shop: ModuleType, lanes: Workers, notes: Pa
 
     The call whose process died is Celery's to deliver again, after its own delay.
     """
-    calls = [shop.priced.delay(str(notes), "killed", 1.0) for _ in range(4)]
+    calls = [shop.priced.delay(str(notes), "killed", 3.0) for _ in range(4)]
+    store = shop.poimen.store
     eventually(lambda: runs(notes) == {"killed": 1})
+    eventually(lambda: store.client.redis.hlen(store.keys.build("waiting_calls")) == 3)
     for process in lanes.all[0].children():
         process.kill()
     eventually(lambda: sum(call.successful() for call in calls) >= 3, timeout=60)

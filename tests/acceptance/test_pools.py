@@ -28,7 +28,7 @@ SLOTS = 20
 @pytest.fixture(scope="module")
 def pools_env(module_env: dict[str, str]) -> dict[str, str]:
     """Settings with a lease that bodies outlast."""
-    return {**module_env, "POIMEN_LEASE": "1.2"}
+    return {**module_env, "POIMEN_LEASE": "2.5"}
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_fifty_waiting_items_share_twenty_slots(mill: ModuleType, notes: Path, p
 def test_the_keeper_renews_beside_waiting_bodies(mill: ModuleType, tmp_path: Path) -> None:
     """A body that waits for longer than a lease keeps its slot on every pool: it runs once (protocol 5)."""
     notes = {pool: tmp_path / f"{pool}.txt" for pool in ALL}
-    batches = {pool: mill.poimen.dispatch([mill.marked.s(str(notes[pool]), "long", 2.5)], queue=pool) for pool in ALL}
+    batches = {pool: mill.poimen.dispatch([mill.marked.s(str(notes[pool]), "long", 4.0)], queue=pool) for pool in ALL}
     for pool, batch in batches.items():
         outcome = next(batch.outcomes(timeout=30))
         assert (outcome.status, outcome.attempts, len(lines(notes[pool]))) == (ItemStatus.SUCCEEDED, 1, 2), pool
