@@ -159,7 +159,7 @@ def test_terminate_needs_processes(mill: ModuleType, by_pool: dict[str, Worker])
 @pytest.mark.usefixtures("by_pool")
 def test_a_body_that_holds_the_interpreter(mill: ModuleType, notes: Path) -> None:
     """A thread lets no other run for longer than a lease: in a fleet of one worker its item runs once (protocol 5)."""
-    work = [mill.holds_gil.s(str(notes), "held", 2.5), *(mill.nap.s(0.05) for _ in range(20))]
+    work = [mill.holds_gil.s(str(notes), "held", 4.0), *(mill.nap.s(0.05) for _ in range(20))]
     report = mill.poimen.dispatch(work, queue="threads", concurrency=4).wait(timeout=30)
     assert (report.succeeded, len(lines(notes))) == (21, 2)
 
