@@ -288,6 +288,7 @@ class WorkerRoom:
     def _worker_init(self, sender: Any = None, **_: Any) -> None:
         if not self._is_mine(sender.app):
             return
+        self._refuse_eviction()
         self._serves = True
         self._finalized()  # tasks may have been registered since, by a class or late in a module
         self._hostname = sender.hostname
@@ -301,6 +302,22 @@ class WorkerRoom:
         except SettingsError as error:
             # A receiver's exceptions are only logged; this one ends the worker, with the text on stderr.
             raise SystemExit(str(error)) from None
+
+    def _refuse_eviction(self) -> None:
+        """End a worker on a server that would delete its batches; one that does not answer yet is not asked again."""
+        try:
+            store = self.store
+            policy, allowed = store.reads.eviction_policy(), store.settings.allow_eviction
+            store.client.close()  # pool processes are forked from here
+        except PoimenError as error:
+            log.warning("the store could not be asked what it evicts: %s", error)
+            return
+        if policy not in ("", "noeviction") and not allowed:
+            raise SystemExit(
+                f"Redis has maxmemory-policy {policy}: when memory is short it deletes queues, batches and results "
+                "without a word; set it to noeviction (`redis-cli config set maxmemory-policy noeviction`), or "
+                "POIMEN_ALLOW_EVICTION=true to start all the same"
+            )
 
     def _process_init(self, **_: Any) -> None:
         # A child has connections of its own; those of the parent stay untouched. Opened here, none costs an item time.

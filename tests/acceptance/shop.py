@@ -356,3 +356,20 @@ def priced_anyway(path: str, number: float) -> None:
 def joined(texts: Any) -> str:
     """One text of several: what comes behind cached calls."""
     return ", ".join(texts) if isinstance(texts, list) else texts
+
+
+@task(cache=True)
+def doubled(path: str, number: int) -> int:
+    """A cached call without anything to wait for; notes each run."""
+    note(path, str(number))
+    return 2 * number
+
+
+@task(cache=True)
+def leans_on(path: str, name: str, other: str) -> str:
+    """A cached call that meets its counterpart, and then asks for the counterpart's result."""
+    note(path, name)
+    while {name, other} - set(Path(path).read_text().split()):
+        time.sleep(0.01)
+    key = poimen.cache.key_for(leans_on, path, other, name)
+    return poimen.cache.get_or_compute(key, lambda: f"{other} as {name} sees it") + "!"

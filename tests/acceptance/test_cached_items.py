@@ -175,3 +175,22 @@ def test_more_tags_than_an_entry_holds_are_refused(shop: ModuleType, notes: Path
     for _ in range(2):
         shop.poimen.dispatch([Item(shop.priced.s(str(notes), "x"), tags=tags[:32])]).wait(timeout=30)
     assert runs(notes) == {"x": 1}
+
+
+def test_ten_thousand_known_calls(shop: ModuleType, notes: Path) -> None:
+    """A batch of ten thousand calls that are all known runs no body, and says so of each (promise C9)."""
+    calls = [(str(notes), number) for number in range(10_000)]
+    shop.poimen.dispatch(shop.poimen.starmap(shop.doubled, calls), concurrency=2).wait(timeout=90)
+    assert sum(runs(notes).values()) == 10_000
+    report = shop.poimen.dispatch(shop.poimen.starmap(shop.doubled, calls), concurrency=2).wait(timeout=60)
+    assert report.stats()["cached"] == report.succeeded == 10_000
+    assert report.results["9999"] == 19_998
+    assert sum(runs(notes).values()) == 10_000
+
+
+def test_items_that_lean_on_each_other_end(shop: ModuleType, notes: Path) -> None:
+    """Two bodies that ask for each other's result at one time both end: no circle of waiting (protocol 8)."""
+    calls = [(str(notes), "a", "b"), (str(notes), "b", "a")]
+    report = shop.poimen.dispatch(shop.poimen.starmap(shop.leans_on, calls), concurrency=2).wait(timeout=30)
+    assert report.succeeded == 2
+    assert all(result.endswith("!") for result in report.results.values())

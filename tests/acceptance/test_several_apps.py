@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from celery import Celery, chord
+from celery import Celery, _state, chord
 
 from poimen_tasks import Poimen, SettingsError, UnknownTask
 from tests.acceptance.projects import HERE, path_to, project
@@ -121,8 +121,11 @@ def test_a_worker_without_redis(workers: Workers, tmp_path: Path, monkeypatch: p
 
 
 # ------------------------------------------------------------------------------------------- no app yet
-def test_tasks_that_came_before_the_app(worker_env: dict[str, str]) -> None:
+def test_tasks_that_came_before_the_app(worker_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """`@shared_task` before any app exists belongs to the Poimen made later, with a policy above or below it."""
+    # As in a fresh process: other tests have left apps behind, one of them as the current one.
+    monkeypatch.setattr(_state._tls, "current_app", None)
+    monkeypatch.setattr(_state, "default_app", None)
     with project("early", worker_env) as module:
         batch = module.poimen.dispatch([*module.before, module.below.s(3)])
         assert list(batch.wait(timeout=5).results.values()) == [1, 2, 3]
