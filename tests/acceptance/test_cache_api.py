@@ -249,9 +249,17 @@ def test_it_survives_a_restart(tmp_path: Path, settings: Settings) -> None:
         changed = settings.model_copy(update={"redis_url": server.url, "broker_url": server.url})
         poimen = Poimen("restarted", settings=changed)
         try:
-            poimen.cache.put(KEY, "kept", ttl=0)
+            poimen.cache.put(KEY, "kept", ttl=0, tags=["red"])
+            for _ in range(5):
+                assert poimen.cache.get(KEY) == "kept"
+            server.kill()
             server.restart()
             assert poimen.cache.get(KEY) == "kept"
+            # Clocks went on: what is called back now is what was put before.
+            assert poimen.cache.invalidate(tag="red") == 1
+            assert poimen.cache.get(KEY) is MISSING
+            poimen.cache.put(KEY, "again", ttl=0)
+            assert poimen.cache.get(KEY) == "again"
         finally:
             poimen.store.client.close()
             poimen.celery.close()

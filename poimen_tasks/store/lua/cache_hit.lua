@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- cache_hit: `cache_get` of one key, made lean: without the prelude, which takes longer than the look-up.
 -- Anything but a plain hit or a plain miss (damaged, expired, invalidated) answers '' and changes nothing: ask `cache_get`.
--- It keeps no reply: a call that is sent again counts its hit again.
+-- It keeps no reply: a call that is sent again counts its hit again. What it notes goes neither to the log on disk nor to
+-- replicas: a write for each look would cost as much as the look, and after a crash only the newest hits are forgotten.
 -- KEYS[1] as everywhere   ARGV: root, key, activity   Reply: the value, or false for a miss
 local root, key, activity = ARGV[1], ARGV[2], ARGV[3]
 --@keys
-local layout = redis.call('GET', K.layout)
+local layout, stored = unpack(redis.call('MGET', K.layout, K.cache_entry(key)))
 if layout and layout ~= LAYOUT then return redis.error_reply('POIMEN_LAYOUT ' .. layout) end
-local stored = redis.call('GET', K.cache_entry(key))
 if not stored then
   if redis.call('HINCRBY', K.cache_stats(activity), 'misses', 1) == 1 then redis.call('SADD', K.cache_activities, activity) end
   return false
@@ -27,9 +27,10 @@ if redis.call('EXISTS', K.cache_stamps) == 1 then
     if hidden and tonumber(hidden) > stamp then return '' end
   end
 end
+redis.set_repl(redis.REPL_NONE)
 redis.call('SETRANGE', K.cache_entry(key), 32, struct.pack('>dI4', now, math.min(hits + 1, 4294967295)))
 redis.call('ZADD', K.cache_lru, redis.call('HINCRBY', K.cache_meta, 'clock', 1), key)
-if redis.call('HINCRBY', K.cache_stats(activity), 'hits', 1) == 1 then redis.call('SADD', K.cache_activities, activity) end
+redis.call('HINCRBY', K.cache_stats(activity), 'hits', 1)
 -- A counter that is full stays as it is: no call fails for it.
 if seconds > 0 then redis.pcall('HINCRBY', K.cache_stats(activity), 'saved', string.format('%d', seconds * 1000000)) end
 return value
