@@ -96,7 +96,12 @@ class _CachedTask:
         if not request.get(WAITED):
             return False
         redelivered = bool((request.delivery_info or {}).get("redelivered"))
-        if not self._store().cache.begin_call(request.id, redelivered=redelivered):
+        try:
+            begins = self._store().cache.begin_call(request.id, redelivered=redelivered)
+        except StoreUnavailable as error:
+            log.warning("task %s begins without asking whether a copy did: %s", self._task.name, error)
+            begins = True  # at least once
+        if not begins:
             raise Ignore("a copy of this message has begun already")
         return True
 
