@@ -95,14 +95,12 @@ def key_of_call(
     Raises:
         UncacheableArguments: an argument has no canonical form, or the key function raised.
     """
+    value = _bound(task, args, kwargs) if policy.key is None else _by_function(policy, task, args, kwargs, what)
     try:
-        value = _bound(task, args, kwargs) if policy.key is None else _by_function(policy, task, args, kwargs, what)
         hashed = codec.input_hash([policy.version, value], what=f"{what}: cached arguments")
     except SerializationError as error:
         if policy.on_uncacheable == "run":
             return None
-        if isinstance(error, UncacheableArguments):
-            raise
         raise UncacheableArguments(
             f"{error}; give CachePolicy(key=...), or on_uncacheable='run' to run such calls uncached"
         ) from None
