@@ -34,7 +34,9 @@ from poimen_tasks.errors import (
     DuplicateItem,
     InvalidArgument,
     LayoutMismatch,
+    NotPaused,
     PoimenError,
+    StaleEpoch,
     StoreRefused,
     StoreUnavailable,
 )
@@ -66,6 +68,8 @@ _TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
         InvalidArgument,
         "{} callbacks of the batch are still running: wait for them, then retry the failed items",
     ),
+    "NOT_PAUSED": (NotPaused, "{} is not paused"),
+    "STALE_EPOCH": (StaleEpoch, "{} is paused under a newer epoch than the one given"),
     "TOO_MANY": (InvalidArgument, "{} items at once are too many: at most 500 a call"),
     "PARTS": (
         InvalidArgument,
