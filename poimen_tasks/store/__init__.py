@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from poimen_tasks.settings import Settings
 from poimen_tasks.store.cache_scripts import CacheScripts
+from poimen_tasks.store.call_scripts import CallScripts
 from poimen_tasks.store.client import Client, Refusal
 from poimen_tasks.store.keys import Keys
 from poimen_tasks.store.pause_scripts import PauseScripts
 from poimen_tasks.store.reads import Reads
 from poimen_tasks.store.scripts import Scripts
 
-__all__ = ["CacheScripts", "Client", "Keys", "PauseScripts", "Reads", "Refusal", "Scripts", "Store"]
+__all__ = ["CacheScripts", "CallScripts", "Client", "Keys", "PauseScripts", "Reads", "Refusal", "Scripts", "Store"]
 
 
 class Store:
@@ -21,6 +22,7 @@ class Store:
         self.keys = self.client.keys
         self.scripts = Scripts(self.client)
         self.cache = CacheScripts(self.client)
+        self.calls = CallScripts(self.client)
         self.pauses = PauseScripts(self.client)
         self.reads = Reads(self.client)
         self.settings = settings
