@@ -91,7 +91,9 @@ TABLE: dict[str, Key] = {
     "waiting_calls": Key("c:p", "hash", "message id to a plain call that waits for a result", "until it begins again"),
     "waiting_due": Key("c:pdue", "zset", "released plain calls by when they are published again", "until they begin"),
     "waiting_tries": Key("c:ptries", "hash", "released plain call to how often it was published", "until it begins"),
-    "checkpoints": Key("b:{batch}/checkpoints", "hash", "position to a running item's saved state", "until its outcome"),
+    "checkpoints": Key(
+        "b:{batch}/checkpoints", "hash", "position to a running item's saved state", "until its outcome"
+    ),
     "parked": Key("b:{batch}/parked", "hash", "position to the cache key it waits for", "until the batch is over"),
     "digests": Key("b:{batch}/digests", "hash", "chunk number to 32 bytes an item: its cache key", _RETENTION),
     "audit": Key("audit", "stream", "one entry a state change", "until sealed, or the unsealed limit"),

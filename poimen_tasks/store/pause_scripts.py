@@ -104,8 +104,13 @@ def _calls(reply: dict[bytes, Any]) -> list[RunningCall]:
 
 
 def _asked(reply: dict[bytes, Any]) -> ItemAsked:
-    flags = (bool(reply[name]) for name in (b"cancelled", b"revoked", b"stop", b"mine"))
-    return ItemAsked(*flags, state=reply.get(b"state") or None)
+    return ItemAsked(
+        cancelled=bool(reply[b"cancelled"]),
+        revoked=bool(reply[b"revoked"]),
+        stop=bool(reply[b"stop"]),
+        mine=bool(reply[b"mine"]),
+        state=reply.get(b"state") or None,
+    )
 
 
 def _released(reply: dict[bytes, Any]) -> HeldReleased:

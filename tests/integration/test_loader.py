@@ -125,7 +125,9 @@ def test_idempotence_comes_first(name):
 
 def test_every_script_has_its_verb():
     """A verb has one name: the script's file and the method (style)."""
-    methods = {name for kind in (Scripts, CacheScripts, PauseScripts) for name in vars(kind) if not name.startswith("_")}
+    methods = {
+        name for kind in (Scripts, CacheScripts, PauseScripts) for name in vars(kind) if not name.startswith("_")
+    }
     methods -= {
         "activities",
         "cache_fail",
