@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from poimen_tasks.cache_key import CacheKey
     from poimen_tasks.store.cache_scripts import Labels
 
 __all__ = [
+    "UNSET",
     "RunningCall",
     "RunningItem",
     "current_call",
@@ -23,6 +24,9 @@ __all__ = [
     "may_wait_for",
     "origin_here",
 ]
+
+UNSET: Any = type("Unset", (), {"__repr__": lambda _self: "UNSET"})()
+"""No state was given: None is one."""
 
 
 @dataclass(slots=True)
@@ -35,6 +39,7 @@ class RunningItem:
         position: the item's place in the batch.
         attempt: which run of the item this is, from 1.
         is_cancelled: asks, at most a few times a second, whether the batch or this item was cancelled.
+        checkpoint: what `poimen.checkpoint` does inside of this item.
         origin: what runs, for derived ids: the batch, or a callback's hidden batch, which has the round in its id.
         revoked: whether it was this item alone that was cancelled; set by `is_cancelled`.
         filed: the cache key and the labels of an item whose own run asks the cache, because its lane did not.
@@ -46,6 +51,7 @@ class RunningItem:
     stage: str
     actor: str
     is_cancelled: Callable[[], bool]
+    checkpoint: Callable[[Any], Any]
     position: int = 0
     attempt: int = 1
     origin: str = ""

@@ -69,7 +69,8 @@ _TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
         "{} callbacks of the batch are still running: wait for them, then retry the failed items",
     ),
     "NOT_PAUSED": (NotPaused, "{} is not paused"),
-    "STALE_EPOCH": (StaleEpoch, "{} is paused under a newer epoch than the one given"),
+    "PAUSED": (InvalidArgument, "{} is paused: resume it first"),
+    "STALE_EPOCH": (StaleEpoch, "{} is not paused under the epoch that was given: somebody paused it anew"),
     "TOO_MANY": (InvalidArgument, "{} items at once are too many: at most 500 a call"),
     "PARTS": (
         InvalidArgument,

@@ -30,7 +30,7 @@ from celery.exceptions import Ignore
 from kombu import pools
 from kombu.exceptions import EncodeError
 
-from poimen_tasks.errors import SerializationError, UnsupportedWork
+from poimen_tasks.errors import Paused, SerializationError, UnsupportedWork
 from poimen_tasks.store.wire import pack_result
 from poimen_tasks.worker.failures import call_mismatch, described
 from poimen_tasks.worker.retrying import install_retry
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Capture",
     "KeptRetry",
+    "PausedItem",
     "ResultError",
     "build_item_tracer",
     "capture_here",
@@ -168,8 +169,14 @@ def in_focus(task: Any) -> Iterator[None]:
         stack.pop()
 
 
-#: What Celery's function reads from here instead of from its own module.
-_OURS = {"saferepr": _no_text, "logger": _QuietLogger(trace.logger), "_task_stack": _FocusStack}
+#: What Celery's function reads from here instead of from its own module. It catches `Ignore`, without hooks and log
+#: lines; so an item leaves that raised our own `Paused` by itself.
+_OURS = {
+    "saferepr": _no_text,
+    "logger": _QuietLogger(trace.logger),
+    "_task_stack": _FocusStack,
+    "Ignore": (Ignore, Paused),
+}
 _MOST_WRAPPERS = 8
 
 
@@ -249,6 +256,10 @@ def ignored(reason: str) -> Any:
         raise Ignore(reason)  # noqa: TRY301 - the information about an exception is that of one being handled
     except Ignore as error:
         return trace.trace_ok_t(ExceptionInfo(internal=True), trace.TraceInfo(states.IGNORED, error), 0.0, None)
+
+
+class PausedItem(Paused, Ignore):
+    """What `checkpoint()` raises: Celery's own wrappers let it pass, and its tracer takes it for no failure."""
 
 
 class ResultError(SerializationError, EncodeError):

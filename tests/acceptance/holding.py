@@ -135,6 +135,7 @@ class Based(Task):  # type: ignore[type-arg]
     """A custom base that calls the body its own way."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The body, and that it was this one's."""
         return ["based", super().__call__(*args, **kwargs)]
 
 

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- park_call: a plain call that cannot simply start: a pause covers it, or it was parked and comes back, or waited for a
+-- park_call: a plain call that cannot simply start: a pause or the ramp of a resume covers it, or it was parked and comes back, or waited for a
 -- result and comes back, or the broker delivers it again. It is parked, or begins and is registered, or is refused as a copy.
 -- Request: id, field (see start_call), lease, activity, queue, workflow, batch, groups (ids), keep (seconds until the
 --   results of its groups are refreshed first; 0: never), redelivered, returned (the key it was parked under, or nil),
@@ -26,9 +26,13 @@ if is_copy() then
   audit('call.refused', {id = id, activity = request.activity})
   return answer({how = 'refused'})
 end
-local covers = covering(call_scopes(request.activity, request.queue, request.workflow, request.batch))
-if #covers > 0 then
-  if not mine and not request.message then return answer({how = 'message', scope = covers[1][1]}) end
+local scopes = call_scopes(request.activity, request.queue, request.workflow, request.batch)
+local covers = covering(scopes)
+-- What comes back had its place in a ramp when it was published.
+local ramped = #covers == 0 and not mine and not (request.waited or request.redelivered) and not may_start(scopes)
+if #covers > 0 or ramped then
+  local scope = ramped and 'ramp' or covers[1][1]
+  if not mine and not request.message then return answer({how = 'message', scope = scope}) end
   if stored and not mine then
     key = id .. '#' .. string.format('%d', redis.call('HINCRBY', K.pause_meta, 'calls', 1))
   end
@@ -42,11 +46,12 @@ if #covers > 0 then
   redis.call('ZREM', K.waiting_due, id)
   redis.call('HDEL', K.waiting_tries, id)
   hold_call(key, covers)
+  if ramped then redis.call('ZADD', K.paused_due, now + RAMP_WAIT, key) end
   audit('call.paused', {
-    id = id, activity = request.activity, queue = request.queue, scope = covers[1][1],
+    id = id, activity = request.activity, queue = request.queue, scope = scope,
     w = request.workflow ~= '' and request.workflow or nil, again = mine or nil,
   })
-  return answer({how = 'parked', scope = covers[1][1]})
+  return answer({how = 'parked', scope = scope})
 end
 
 if mine then

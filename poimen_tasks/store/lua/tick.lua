@@ -2,7 +2,8 @@
 -- tick: a worker says that it lives and what it offers; one of them is elected and gets the fleet's chores.
 -- A gap without any tick, or a clock that went back, holds all reaping for as long as a lease, so an outage kills nobody.
 -- Request: worker, info {queue, slots}…, payload (opaque), period, lease, leave (true: it goes away).
--- Reply: {leader, now, gap, held, overdue, due, hungry, flights, calls, parked, keep, sweep, tickets}
+-- Reply: {leader, now, gap, held, overdue, due, hungry, flights, calls, parked, keep, sweep, tickets,
+--   expired {scope, epoch}…, releasing, keeping}
 --@include prelude
 --@include slots
 -- Tickets of these queues that were looked for in vain, ever more seldom, while nobody served them: somebody does now.
@@ -80,6 +81,13 @@ if held <= now then
   end
 end
 redis.call('ZREMRANGEBYSCORE', K.resumed_calls, '-inf', now)
+-- Pauses whose time is over, and states that nobody has to remember.
+local expired = {}
+for _, scope in ipairs(redis.call('ZRANGEBYSCORE', K.pause_due, '-inf', now, 'LIMIT', 0, 50)) do
+  local flag = redis.call('HGET', K.pauses, scope)
+  if flag then table.insert(expired, {scope, (read_flag(flag))}) else redis.call('ZREM', K.pause_due, scope) end
+end
+redis.call('ZREMRANGEBYSCORE', K.pause_index, '-inf', now)
 local overdue = {}
 if held <= now then overdue = redis.call('ZRANGEBYSCORE', K.leases, '-inf', now, 'LIMIT', 0, 100) end
 return cmsgpack.pack({
@@ -92,5 +100,8 @@ return cmsgpack.pack({
   parked = redis.call('ZRANGEBYSCORE', K.paused_due, '-inf', now, 'LIMIT', 0, 100),
   keep = redis.call('ZCOUNT', K.paused_keep, '-inf', now) > 0,
   sweep = redis.call('EXISTS', K.cache_sweeps) == 1 or redis.call('ZCOUNT', K.cache_expiry, '-inf', now) > 0,
+  expired = expired,
+  releasing = redis.call('ZRANGEBYSCORE', K.releasing, '-inf', now, 'LIMIT', 0, 20),
+  keeping = redis.call('ZRANGEBYSCORE', K.keeping, '-inf', now, 'LIMIT', 0, 20),
   tickets = redis.call('ZRANGEBYSCORE', K.tickets, '-inf', now, 'LIMIT', 0, 200),
 })

@@ -2,8 +2,8 @@
 -- A parked call is a record {id, activity, queue, workflow, batch, when it was parked, ids of groups, message} under its
 -- key: its message id, or `id#n` where another message of that id was parked already. It stays until it begins again.
 -- A running call is `until TAB since TAB activity TAB queue TAB workflow TAB batch` under `id TAB worker TAB pid`.
---@include pausing
-local MOST_CALL_BYTES, REMEMBERED = 1048576, 86400
+--@include ramp
+local MOST_CALL_BYTES, REMEMBERED, RAMP_WAIT = 1048576, 86400, 0.5
 local released_bytes = 0
 
 -- The scopes that can cover a plain call; a call of no workflow or batch has empty ones, which nothing can pause.
@@ -25,8 +25,19 @@ local function forget_paused_call(key)
   redis.call('ZREM', K.paused_keep, key)
 end
 
+-- Whether one more call may start under the ramps of its scopes; then it has its place among what starts.
+local function may_start(scopes)
+  if not is_anything_ramped() then return true end
+  for _, scope in ipairs(scopes) do
+    local ramp = read_ramp(scope)
+    if ramp and ramp.level < 1 then return false end
+  end
+  take_room(scopes, 1)
+  return true
+end
+
 -- A parked call whose scope was resumed: publish it, unless another scope covers it still. Adds {key, message} to `calls`;
--- when they hold a megabyte already, the keeper publishes it a moment later.
+-- when they hold a megabyte already, or a ramp has no room for it, the keeper publishes it a moment later.
 local function release_paused_call(key, calls)
   local stored = redis.call('HGET', K.paused_calls, key)
   if not stored then
@@ -34,9 +45,14 @@ local function release_paused_call(key, calls)
     return
   end
   local parked = cmsgpack.unpack(stored)
-  local covers = covering(call_scopes(parked[2], parked[3], parked[4], parked[5]))
+  local scopes = call_scopes(parked[2], parked[3], parked[4], parked[5])
+  local covers = covering(scopes)
   if #covers > 0 then
     hold_call(key, covers)
+    return
+  end
+  if not may_start(scopes) then
+    redis.call('ZADD', K.paused_due, now + RAMP_WAIT, key)
     return
   end
   released_bytes = released_bytes + #stored
