@@ -40,7 +40,7 @@ def open_to_all(tmp_path: Path) -> Iterator[EmbeddedServer]:
 
 
 def test_a_server_open_to_strangers_is_refused(open_to_all: EmbeddedServer, workers: Workers) -> None:
-    """A worker ends at its start, saying who reaches the server and what to set; or starts where allowed (fault K03)."""
+    """A worker ends at its start and says what to set, or starts where that is allowed (fault K03)."""
     env = {"POIMEN_REDIS_URL": open_to_all.url, "POIMEN_BROKER_URL": open_to_all.url}
     refused = workers.start(APP, env=env, wait=False)
     assert refused.wait(60) != 0
