@@ -29,7 +29,6 @@ _PREFIX = "POIMEN_"
 _CONF_PREFIX = "poimen_"
 _MIB = 1024 * 1024
 _TICK = 0.5
-_SWITCHES = frozenset({"allow_eviction", "allow_open_server", "audit_cache_hits"})
 
 
 def _seconds(
@@ -125,7 +124,7 @@ class Settings(BaseSettings):
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_values(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, bool) and info.field_name not in _SWITCHES:
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
             raise ValueError("")
         return value
 
