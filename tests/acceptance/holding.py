@@ -95,7 +95,7 @@ def waits_for(path: str, gate: str) -> str:
     return "done"
 
 
-@app.task(shared=False, bind=True, acks_late=True, reject_on_worker_lost=True)
+@app.task(shared=False, bind=True, acks_late=True, default_retry_delay=0.2)
 def waits_late(self: Any, path: str, gate: str) -> str:
     """The same, acknowledged when it is over; its process may be killed under it once."""
     note(path, f"start {os.getpid()} {self.request.retries}")
@@ -112,6 +112,15 @@ def retries_once(self: Any, path: str) -> int:
     if self.request.retries == 0:
         raise self.retry(countdown=0.2)
     return int(self.request.retries)
+
+
+@app.task(shared=False, bind=True)
+def replaced(self: Any, path: str, left: int) -> int:
+    """Replace itself by itself, under the same message id."""
+    note(path, f"left {left}")
+    if left:
+        raise self.replace(self.s(path, left - 1))
+    return 0
 
 
 @app.task(shared=False, bind=True)

@@ -194,6 +194,15 @@ def test_a_retry(holding: ModuleType, notes: Path) -> None:
     assert lines(notes) == ["attempt 0", "attempt 1"]
 
 
+def test_a_task_that_replaces_itself(holding: ModuleType, notes: Path) -> None:
+    """What takes a parked call's place, id and headers is a call of its own and no copy (promise P13)."""
+    with resumed_after(holding, everything=True):
+        called = holding.replaced.delay(str(notes), 2)
+        eventually(lambda: called.state == "PAUSED")
+    assert called.get(timeout=20) == 0
+    assert lines(notes) == ["left 2", "left 1", "left 0"]
+
+
 # --- canvases; all of them are in `test_paused_canvases.py` ----------------------------------------------------------
 
 

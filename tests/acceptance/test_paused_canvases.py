@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
 
 from tests.acceptance.canvases import CASES, Left
 from tests.acceptance.parking import parked, settled
-from tests.acceptance.test_conformance import Ran, Side, apply_native, check, value_of
+from tests.acceptance.test_conformance import Ran, Side, apply_native, check, settle, value_of
 from tests.conftest import Workers, eventually
 
 NATIVE = [name for name, case in CASES.items() if not isinstance(case.native, Left)]
@@ -23,18 +22,16 @@ class Flapping(threading.Thread):
         super().__init__(daemon=True)
         self._steps = steps
         self._over = threading.Event()
-        self.rounds = 0
-        self.most = 0
+        self.parked = 0
 
     def run(self) -> None:
         """Until `stop`."""
         while not self._over.is_set():
             self._steps.poimen.pause(everything=True)
             self._over.wait(0.4)
-            self.most += len(parked(self._steps))
+            self.parked += len(parked(self._steps))
             self._steps.poimen.resume(everything=True)
-            self.rounds += 1
-            self._over.wait(0.4)
+            self._over.wait(0.8)
 
     def stop(self) -> None:
         """End, resumed."""
@@ -43,7 +40,7 @@ class Flapping(threading.Thread):
 
 
 @pytest.fixture(scope="module")
-def ran(steps: ModuleType, crew: Workers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ran]]:
+def ran(steps: ModuleType, crew: Workers, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
     """Every case, begun under a pause, and paused again and again until its end."""
     side = Side(
         steps,
@@ -61,12 +58,12 @@ def ran(steps: ModuleType, crew: Workers, tmp_path_factory: pytest.TempPathFacto
     flapping.start()
     try:
         values = side.end()
-        eventually(lambda: all(len(side.notes(name)) >= len(CASES[name].notes) for name in NATIVE), timeout=60)
     finally:
         flapping.stop()
+    settle(steps, {"native": values, "dispatched": {}}, side, side)
     settled(steps)
-    assert flapping.rounds > 1
-    yield {name: Ran(value, side.notes(name)) for name, value in values.items()}
+    assert flapping.parked > len(NATIVE)
+    return {name: Ran(value, side.notes(name)) for name, value in values.items()}
 
 
 @pytest.mark.parametrize("name", NATIVE)
