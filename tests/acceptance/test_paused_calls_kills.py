@@ -46,7 +46,7 @@ def given_up(app: ModuleType) -> bool:
 def test_killed_between_parking_and_acknowledging(
     holding: ModuleType, workers: Workers, notes: Path, tmp_path: Path, name: str
 ) -> None:
-    """A worker that dies when it has parked a call leaves one record: the call runs once (promise P13)."""
+    """A worker that dies when it has parked a call leaves one record: the call runs once (promise P14)."""
     trap = tmp_path / "trap"
     trap.touch()
     first = workers.start(APP, concurrency=1, env={"HOLDING_DIE_PARKED": str(trap)})
@@ -67,7 +67,7 @@ def test_killed_between_parking_and_acknowledging(
 def test_killed_after_it_was_parked_and_before_the_message_is_gone(
     holding: ModuleType, workers: Workers, notes: Path, tmp_path: Path
 ) -> None:
-    """Resumed before its first message is delivered again, a call runs once: the late message is refused (P13)."""
+    """Resumed before its first message is delivered again, a call runs once: the late message is refused (P14)."""
     trap = tmp_path / "trap"
     trap.touch()
     first = workers.start(APP, concurrency=1, env={"HOLDING_DIE_PARKED": str(trap)})
@@ -84,7 +84,7 @@ def test_killed_after_it_was_parked_and_before_the_message_is_gone(
 
 
 def test_killed_when_it_has_resumed(holding: ModuleType, workers: Workers, notes: Path) -> None:
-    """Whoever resumes may die before he has published anything: the keeper does, each call once (promise P13)."""
+    """Whoever resumes may die before he has published anything: the keeper does, each call once (promise P14)."""
     workers.start(APP, concurrency=2)
     holding.poimen.pause(everything=True)
     for number in range(150):
@@ -97,7 +97,7 @@ def test_killed_when_it_has_resumed(holding: ModuleType, workers: Workers, notes
 
 
 def test_killed_between_publishing_and_beginning(holding: ModuleType, workers: Workers, notes: Path) -> None:
-    """Messages that a dying worker took with it are published again, and copies of others are refused (P13)."""
+    """Messages that a dying worker took with it are published again, and copies of others are refused (P14)."""
     first = workers.start(APP, concurrency=2)
     holding.poimen.pause(everything=True)
     for number in range(40):
@@ -116,7 +116,7 @@ def test_killed_between_publishing_and_beginning(holding: ModuleType, workers: W
 
 
 def test_killed_while_it_runs_again(holding: ModuleType, workers: Workers, notes: Path) -> None:
-    """A call that came back and whose process dies is retried as ever: the retry is no copy of it (promise P13)."""
+    """A call that came back and whose process dies is retried as ever: the retry is no copy of it (promise P14)."""
     gate = notes.with_name("gate")
     worker = workers.start(APP, concurrency=2)
     with resumed_after(holding, everything=True):
@@ -132,7 +132,7 @@ def test_killed_while_it_runs_again(holding: ModuleType, workers: Workers, notes
 
 
 def test_a_process_that_died_runs_no_call(holding: ModuleType, workers: Workers, notes: Path) -> None:
-    """The call of a killed process is in no receipt any more; of a killed worker, when its lease is over (P13)."""
+    """The call of a killed process is in no receipt any more; of a killed worker, when its lease is over (P14)."""
     gate = notes.with_name("gate")
     worker = workers.start(APP, concurrency=1)
     holding.waits_for.delay(str(notes), str(gate))
@@ -151,7 +151,7 @@ def test_a_process_that_died_runs_no_call(holding: ModuleType, workers: Workers,
 
 
 def test_parked_longer_than_everything(holding: ModuleType, workers: Workers, notes: Path) -> None:
-    """Parked longer than results are kept and messages are invisible: chords and links end as ever, once (P13)."""
+    """Parked longer than results are kept and messages are invisible: chords and links end as ever, once (P14)."""
     add, total, tell = holding.add, holding.total, holding.tell_late
     workers.start(APP, concurrency=2)
     done = notes.with_name("done")
@@ -171,7 +171,7 @@ def test_parked_longer_than_everything(holding: ModuleType, workers: Workers, no
 
 
 def test_the_body_parked_longer_than_everything(holding: ModuleType, workers: Workers) -> None:
-    """A chord's body that is parked so long still has the results it was given (promise P13)."""
+    """A chord's body that is parked so long still has the results it was given (promise P14)."""
     workers.start(APP, concurrency=2)
     with resumed_after(holding, activity=holding.total.name):
         last = chord(group(holding.add.s(n, n) for n in range(3)), holding.total.s()).apply_async()

@@ -179,7 +179,7 @@ ROUTES = {
 def test_parked_calls_go_back_to_their_queue(
     shop: ModuleType, more: Workers, rabbit: Rabbit, notes: Path, queue: str
 ) -> None:
-    """A call is parked by the queue it came through, and goes back through its exchange, once (promise P13)."""
+    """A call is parked by the queue it came through, and goes back through its exchange, once (promise P14)."""
     shop.poimen.pause(queue=queue)
     worker = more.start(APP, concurrency=1, queues=queue)
     for name, priority in (("low", 1), ("high", 9)):
@@ -198,7 +198,7 @@ def test_parked_calls_go_back_to_their_queue(
 
 
 def test_a_parked_call_of_a_killed_worker(shop: ModuleType, more: Workers, notes: Path) -> None:
-    """What RabbitMQ delivers again of parked calls is parked or refused: each runs once (promise P13)."""
+    """What RabbitMQ delivers again of parked calls is parked or refused: each runs once (promise P14)."""
     shop.poimen.pause(activity=shop.marked.name)
     try:
         doomed = more.start(APP, concurrency=4, queues="celery")
@@ -216,7 +216,7 @@ def test_a_parked_call_of_a_killed_worker(shop: ModuleType, more: Workers, notes
 
 @pytest.mark.usefixtures("lanes")
 def test_a_chord_under_a_pause(shop: ModuleType) -> None:
-    """Members and body of a native chord are parked one after another; its results are in Redis (promise P13)."""
+    """Members and body of a native chord are parked one after another; its results are in Redis (promise P14)."""
     for paused in (shop.add, shop.total):
         shop.poimen.pause(activity=paused)
         try:
