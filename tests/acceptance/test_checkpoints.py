@@ -146,7 +146,7 @@ def test_other_pools(own_shop: ModuleType, workers: Workers, notes: Path, pool: 
 
 
 def test_terminate(own_shop: ModuleType, workers: Workers, notes: Path) -> None:
-    """With `terminate` a body that does not stop is ended and pending again; the attempt does not count (promise P3)."""
+    """With `terminate` a body that does not stop is ended and pending again, its attempt not counted (promise P3)."""
     workers.start(APP, concurrency=2)
     batch = own_shop.poimen.dispatch(
         [own_shop.stubborn.s(str(notes), "a"), own_shop.stepping.s(str(notes), "b", 200)], workflow="wf-end"

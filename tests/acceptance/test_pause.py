@@ -130,7 +130,7 @@ def test_retries_and_delays_wait(shop: ModuleType, notes: Path) -> None:
     path = str(notes)
     work = [shop.third_time.s(path), shop.marked.s(path + ".late", "late").set(countdown=0.3)]
     batch = shop.poimen.dispatch(work, workflow="wf-due")
-    eventually(lambda: notes.exists())
+    eventually(notes.exists)
     shop.poimen.pause(workflow="wf-due").wait_quiet(timeout=20)
     runs = notes.read_text()
     eventually(lambda: batch.status().delayed == 0, timeout=20)
@@ -196,7 +196,7 @@ def test_cancel_while_paused(shop: ModuleType, notes: Path) -> None:
 def test_pause_while_cancelling(shop: ModuleType, notes: Path) -> None:
     """Pausing a batch that is being cancelled does not stop the cancellation: a running body is told `Cancelled`."""
     batch = shop.poimen.dispatch([shop.until_cancelled.s(str(notes)), *marked(shop, notes, range(5))], concurrency=1)
-    eventually(lambda: notes.exists())
+    eventually(notes.exists)
     batch.cancel("stop")
     receipt = batch.pause(grace=0.0)
     receipt.wait_quiet(timeout=20)
@@ -336,7 +336,7 @@ def test_other_pools(own_shop: ModuleType, workers: Workers, notes: Path, pool: 
 
 # ------------------------------------------------------------------------------------------ many
 def test_ten_workflows_under_load(own_shop: ModuleType, workers: Workers, notes: Path) -> None:
-    """Ten workflows are paused and resumed while their tasks run: none starts while paused, none is lost (scenario I6)."""
+    """Ten workflows are paused and resumed while tasks run: none starts while paused, none is lost (scenario I6)."""
     workers.start_many(2, APP, concurrency=2, args=QUICK)
     names = [f"wf-{number}" for number in range(10)]
     batches = {
@@ -367,7 +367,7 @@ def test_ten_workflows_under_load(own_shop: ModuleType, workers: Workers, notes:
 def test_fifty_workflows_from_four_producers(
     own_shop: ModuleType, workers: Workers, worker_env: dict[str, str], tmp_path: Path
 ) -> None:
-    """Fifty workflows, dispatched, paused, looked at and resumed from four processes at once, without an error (scenario I1)."""
+    """Fifty workflows are dispatched, paused, seen and resumed from four processes without an error (scenario I1)."""
     from tests.acceptance.producers import run_producers
 
     workers.start(APP, concurrency=2, args=QUICK)
@@ -397,7 +397,7 @@ def test_ids_in_the_receipt(shop: ModuleType, notes: Path) -> None:
 
 
 def test_signals_reach_a_waiting_thread(own_shop: ModuleType) -> None:
-    """A wait in another thread hears of both, in order; one that was made between two waits is not lost (promise P5)."""
+    """A wait in another thread hears of both, in order; one made between two waits is not lost (promise P5)."""
     heard: list[bool] = []
     pauses = own_shop.poimen.pauses
     assert not pauses.is_paused("wf-wait")
