@@ -319,6 +319,43 @@ def test_lost_while_paused(own_shop: ModuleType, workers: Workers, notes: Path) 
     batch.cancel(terminate=True)
 
 
+def test_a_keeper_killed_while_it_releases(own_shop: ModuleType, workers: Workers, notes: Path) -> None:
+    """When who resumes dies half-way, and the keeper that went on is killed too, another one releases the rest."""
+    poimen = own_shop.poimen
+    poimen.pause(workflow="wf-half")
+    batches = [poimen.dispatch(marked(own_shop, notes, [number]), workflow="wf-half") for number in range(350)]
+    assert len(poimen.pauses.held("wf-half").batches) == 350
+    # As a process does that dies before it has published anything.
+    reply = poimen.store.pauses.resume_scope("w:wf-half", reason="", actor="gone")
+    assert (reply.left, reply.released) == (True, 100)
+    workers.env["POIMEN_TICKET_OVERDUE"] = "1.0"
+    first = workers.start(APP, concurrency=2, args=QUICK)
+    eventually(lambda: len(lines(notes, "end")) >= 5, timeout=30)
+    first.destroy()
+    workers.start(APP, concurrency=2, args=QUICK)
+    eventually(lambda: all(batch.status().is_over for batch in batches), timeout=90)
+    assert {batch.status().succeeded for batch in batches} == {1}
+    assert poimen.store.client.redis.exists(poimen.store.keys.build("releasing")) == 0
+    assert len(set(lines(notes))) == 350
+
+
+@pytest.mark.usefixtures("lanes")
+def test_a_leader_that_stops_passes_its_lead_on(shop: ModuleType, notes: Path) -> None:
+    """When the batch that computes a shared result is stopped by a pause, one that is not paused computes it."""
+    first = shop.poimen.dispatch([shop.stepping_once.s(str(notes), "x", 200)], workflow="wf-lead")
+    eventually(lambda: first.status().running == 1)
+    paused = shop.poimen.dispatch([shop.stepping_once.s(str(notes), "x", 200)], workflow="wf-lead")
+    other = shop.poimen.dispatch([shop.stepping_once.s(str(notes), "x", 200)], workflow="wf-free")
+    eventually(lambda: (paused.status().waiting, other.status().waiting) == (1, 1))
+    shop.poimen.pause(workflow="wf-lead", grace=0.0).wait_quiet(timeout=20)
+    Path(f"{notes}.go").touch()
+    assert other.wait(timeout=20).succeeded == 1
+    assert not first.status().is_over
+    shop.poimen.resume(workflow="wf-lead")
+    assert [batch.wait(timeout=20).succeeded for batch in (first, paused)] == [1, 1]
+    assert lines(notes, "ran") == ["x"], "one body ran to its end"
+
+
 @pytest.mark.parametrize("pool", ["threads", "solo"])
 def test_other_pools(own_shop: ModuleType, workers: Workers, notes: Path, pool: str) -> None:
     """Threads and a solo worker hold a pause too."""
