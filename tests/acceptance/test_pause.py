@@ -323,8 +323,8 @@ def test_a_keeper_killed_while_it_releases(own_shop: ModuleType, workers: Worker
     """When who resumes dies half-way, and the keeper that went on is killed too, another one releases the rest."""
     poimen = own_shop.poimen
     poimen.pause(workflow="wf-half")
-    batches = [poimen.dispatch(marked(own_shop, notes, [number]), workflow="wf-half") for number in range(350)]
-    assert len(poimen.pauses.held("wf-half").batches) == 350
+    batches = [poimen.dispatch(marked(own_shop, notes, [number]), workflow="wf-half") for number in range(220)]
+    assert len(poimen.pauses.held("wf-half").batches) == 220
     # As a process does that dies before it has published anything.
     reply = poimen.store.pauses.resume_scope("w:wf-half", reason="", actor="gone")
     assert (reply.left, reply.released) == (True, 100)
@@ -336,7 +336,7 @@ def test_a_keeper_killed_while_it_releases(own_shop: ModuleType, workers: Worker
     eventually(lambda: all(batch.status().is_over for batch in batches), timeout=90)
     assert {batch.status().succeeded for batch in batches} == {1}
     assert poimen.store.client.redis.exists(poimen.store.keys.build("releasing")) == 0
-    assert len(set(lines(notes))) == 350
+    assert len(set(lines(notes))) == 220
 
 
 @pytest.mark.usefixtures("lanes")

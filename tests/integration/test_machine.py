@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from poimen_tasks.errors import InvalidArgument
+from poimen_tasks.errors import InvalidArgument, NotPaused, StaleEpoch
 from poimen_tasks.store import Store
 from poimen_tasks.store.keys import BATCH_KEYS, TABLE
 from poimen_tasks.store.wire import expand_ranges
@@ -34,6 +34,7 @@ from tests.integration.lanes import Lane
 BATCHES = ("a", "b")
 FAR = 3600.0
 QUEUES = ("q0", "q1")
+SCOPES = ("*", "w:w", "b:a", "b:b", "q:q0", "q:q1", "a:acts.x", "a:acts.y")
 PARTS = [lanes.part(QUEUES[0], "acts.x", max_lost=2), lanes.part(QUEUES[1], "acts.y", max_lost=2)]
 PERMANENT = {name for name, key in TABLE.items() if key.lifetime == "for ever"} | {
     "batches",
@@ -42,6 +43,7 @@ PERMANENT = {name for name, key in TABLE.items() if key.lifetime == "for ever"} 
     "capacity",
     "workers",
     "audit",
+    "pause_index",
 }
 ENDED = ("item.finished", "item.cancelled", "item.lost", "item.revoked")
 
@@ -111,6 +113,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store = Store(settings, str(settings.redis_url))
         self.models = {name: Model(name) for name in BATCHES}
         self.tickets, self.used, self.live, self.frozen, self.begun_hidden = [], [], [], [], []
+        self.paused: dict[str, int] = {}
         self.callbacks = sorted(callbacks)
         lanes.offer(self.store, slots, *QUEUES)
         for name in BATCHES:
@@ -128,6 +131,13 @@ class StoreMachine(RuleBasedStateMachine):
         """One of them."""
         return things[index % len(things)]
 
+    def covers(self, batch, part=None):
+        """The paused scopes that cover a batch, or a partition of it."""
+        scopes = {"*", "w:w", f"b:{batch.partition('@')[0]}"}
+        if part is not None:
+            scopes |= {f"q:{PARTS[part].queue}", f"a:{PARTS[part].activity}"}
+        return scopes & self.paused.keys()
+
     def slots(self, batch):
         """Slot to (state, generation, queue)."""
         rows = self.store.client.redis.hgetall(self.store.keys.build("slots", batch))
@@ -142,6 +152,7 @@ class StoreMachine(RuleBasedStateMachine):
         if reply.positions:
             live = [slot for slot in self.slots(model.name).values() if slot[0] == "L"]
             assert not model.cancelled, "claimed from a cancelled batch"
+            assert not self.covers(model.name, reply.positions[0] % 2), "I4: claimed what is paused"
             assert not model.limit or len(live) <= model.limit, "I1: more live lanes than the limit allows"
             assert {position % 2 for position in reply.positions} == {QUEUES.index(lane.ticket.queue)}
         for position in reply.positions:
@@ -205,6 +216,7 @@ class StoreMachine(RuleBasedStateMachine):
         lane = Lane(self.store, ticket)
         reply = lane.begin()
         if reply.state == "go":
+            assert not self.covers(ticket.batch), "I4: a callback of what is paused began"
             assert reply.positions == [0]
             self.begun_hidden.append(ticket.batch)
             assert lane.finish("free", ok=[0]).why == "over"
@@ -360,6 +372,63 @@ class StoreMachine(RuleBasedStateMachine):
             model.version[position] += 1
             model.losses[position] = 0
 
+    @rule(
+        scope=st.sampled_from(SCOPES),
+        grace=st.sampled_from([None, 0.0, FAR]),
+        terminate=st.booleans(),
+        twice=st.booleans(),
+    )
+    def pause(self, scope, grace, terminate, twice):
+        """Somebody pauses; what runs there, and nothing else, is in the receipt."""
+        options = {
+            "reason": "",
+            "actor": "me",
+            "grace": grace,
+            "terminate": terminate,
+            "request_id": secrets.token_hex(4),
+        }
+        receipt = self.store.pauses.pause_scope(scope, **options)
+        assert receipt.epoch > max(self.paused.values(), default=0)
+        self.paused[scope] = receipt.epoch
+        told = {(lane.batch, position) for lane in receipt.running for position in expand_ranges(lane.ranges)}
+        assert told == {
+            (name, position)
+            for name, model in self.models.items()
+            for position, lane in model.held.items()
+            if scope in self.covers(name, position % 2)
+        }
+        if twice:
+            before = lanes.snapshot(self.store)
+            again = self.store.pauses.pause_scope(scope, **options)
+            assert again == receipt._replace(again=True)
+            assert lanes.snapshot(self.store) == before
+
+    @rule(scope=st.sampled_from(SCOPES), stale=st.booleans())
+    def resume(self, scope, stale):
+        """Somebody resumes; perhaps it is not paused, or paused anew since."""
+        epoch = self.paused.get(scope)
+        try:
+            reply = self.store.pauses.resume_scope(
+                scope, reason="", actor="me", epoch=epoch and epoch - stale, rate=1e9 if stale else None
+            )
+        except NotPaused:
+            assert epoch is None
+            return
+        except StaleEpoch:
+            assert stale
+            return
+        assert epoch is not None
+        assert not stale
+        del self.paused[scope]
+        self.publish(reply.tickets)
+        assert not reply.left
+
+    @precondition(lambda self: self.paused)
+    @rule(index=st.integers(0, 99))
+    def resume_what_is_paused(self, index):
+        """The same of what is paused."""
+        self.resume(self.pick(sorted(self.paused), index), stale=False)
+
     @rule(name=st.sampled_from(BATCHES))
     def promote(self, name):
         """The keeper looks after a batch."""
@@ -465,7 +534,13 @@ class StoreMachine(RuleBasedStateMachine):
             offered = [int(count or 0) for count in self.store.reads.field(name, "c:0", "c:1")]
             for queue, count in zip(QUEUES, offered, strict=True):
                 served = any(slot[2] == queue for slot in slots.values())
-                assert not count or served or (model.limit and len(slots) >= model.limit), (name, queue)
+                part = QUEUES.index(queue)
+                held = any(self.is_held(scope, name) for scope in self.covers(name, part))
+                assert not count or served or held or (model.limit and len(slots) >= model.limit), (name, queue)
+
+    def is_held(self, scope, batch):
+        """Whether a resume of the scope will look at the batch."""
+        return self.store.client.redis.sismember(self.store.keys.build("held", scope), f"b\t{batch}")
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -481,6 +556,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     def finish_everything(self):
         """Lanes finish what they hold, frozen ones report, and tickets run until all batches are over."""
+        for scope in sorted(self.paused):
+            self.resume(scope, stale=False)
         for name in BATCHES:
             self.seal(name)
         while self.frozen:
@@ -521,7 +598,11 @@ class StoreMachine(RuleBasedStateMachine):
                 assert lanes.statuses_of(self.store, f"{name}@{kind}.{round_}") == {0: ["ok"]}
             assert all(redis.ttl(keys.build(key, name)) != -1 for key in BATCH_KEYS)
         assert lanes.counters(self.store) == {}
-        assert redis.exists(*(keys.build(name) for name in ("leases", "tickets", "due", "hungry"))) == 0
+        assert (
+            redis.exists(*(keys.build(name) for name in ("leases", "tickets", "due", "hungry", "pauses", "releasing")))
+            == 0
+        )
+        assert not any(redis.exists(keys.build("held", scope)) for scope in SCOPES)
         permanent = {keys.build(name, *["w"] * len(TABLE[name].holes)).encode() for name in PERMANENT}
         stay = {key for key in redis.scan_iter(match=f"{keys.root}*") if redis.ttl(key) == -1}
         assert stay <= permanent, stay - permanent
@@ -535,7 +616,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def test_store_machine(settings, redis_client):
-    """In any order of events items end once, limits hold, and nothing is left behind (invariants I1, I2, I3, I5)."""
+    """In any order of events items end once, limits hold, and nothing is left behind (invariants I1 to I5)."""
 
     class Machine(StoreMachine):
         configuration = settings
