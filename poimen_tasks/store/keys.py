@@ -70,7 +70,7 @@ TABLE: dict[str, Key] = {
     "releasing": Key("p:r", "zset", "resumed scopes that have held members, by when to go on", "until released"),
     "keeping": Key("p:k", "zset", "paused scopes with batches that would expire, by when to go on", "until all stay"),
     "pause_due": Key("p:due", "zset", "paused scopes by the time the pause expires", "until resumed"),
-    "ramps": Key("p:ramp", "hash", "resumed scope to `rate|since|level|at`", "until lifted"),
+    "ramps": Key("p:ramp", "hash", "resumed scope to `rate|since|level|at`", "a minute after the last such resume"),
     "paused_calls": Key("p:c", "hash", "message id to a plain call that is parked by a pause", "until it begins again"),
     "running_calls": Key("p:rc", "hash", "message id to a plain call that runs", "until it ends"),
     "cache_entry": Key("c:e:{key}", "string", "one cached result: header, labels, value", "until evicted or invalid"),
