@@ -79,7 +79,7 @@ def test_resuming_what_is_not_paused(poimen: Any) -> None:
 
 
 def test_a_stale_epoch(poimen: Any) -> None:
-    """A resume meant for a pause that was replaced is refused."""
+    """A resume meant for a pause that was replaced is refused (promise P2)."""
     first = poimen.pause(workflow="w", reason="one")
     second = poimen.pause(workflow="w", reason="two", grace=3.0)
     assert second.epoch > first.epoch
@@ -122,7 +122,7 @@ def test_states_and_stats(poimen: Any) -> None:
 
 
 def test_what_is_held(poimen: Any, own_shop: ModuleType) -> None:
-    """What a pause holds back can be listed, and is held by all scopes that cover it."""
+    """What a pause holds back can be listed, and is held by all scopes that cover it (promise P4)."""
     poimen.pause(workflow="w")
     poimen.pause(everything=True)
     batches = [poimen.dispatch(poimen.map(own_shop.noop, range(3)), workflow="w") for _ in range(3)]

@@ -43,7 +43,7 @@ def _sizes(bench: Bench) -> Iterator[Row]:
             ours=middle(taken["ours"]),
             reference=middle(taken["ping"]),
             against="PING",
-            target=Target(of="ours", at_most=middle(taken["ping"]) + 10),
+            target=Target(of="ours", at_most=round(middle(taken["ping"]) + 10, 2)),
             samples={**taken, "p95": quantiles(taken["ours"], n=20)[-1]},
         )
         bench.stop()
