@@ -208,6 +208,16 @@ def test_waiting_for_quiet_is_told_of_a_resume(poimen: Any, own_shop: ModuleType
         receipt.wait_quiet(timeout=5)
 
 
+def test_eager(poimen: Any, own_shop: ModuleType) -> None:
+    """Under `task_always_eager` the dispatch of what is paused returns, and the resume runs it in the caller."""
+    own_shop.app.conf.task_always_eager = True
+    poimen.pause(workflow="w")
+    batch = poimen.dispatch(poimen.starmap(own_shop.add, [(1, 2), (3, 4)]), workflow="w")
+    assert batch.status().state == "paused"
+    poimen.resume(workflow="w")
+    assert batch.wait(timeout=10).results == {"0": 3, "1": 7}
+
+
 # ------------------------------------------------------------------------------------------ many
 def test_a_thousand_workflows(poimen: Any, own_shop: ModuleType) -> None:
     """A thousand workflows are paused at once and resumed one by one, each by itself (promise P12)."""
