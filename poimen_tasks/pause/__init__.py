@@ -5,6 +5,6 @@ from __future__ import annotations
 from poimen_tasks.pause.pauses import Pauses
 from poimen_tasks.pause.receipt import PauseReceipt, RunningItems
 from poimen_tasks.pause.scope import Scope
-from poimen_tasks.pause.state import PauseState, PauseStats
+from poimen_tasks.pause.state import HeldBack, PauseState, PauseStats
 
-__all__ = ["PauseReceipt", "PauseState", "PauseStats", "Pauses", "RunningItems", "Scope"]
+__all__ = ["HeldBack", "PauseReceipt", "PauseState", "PauseStats", "Pauses", "RunningItems", "Scope"]
