@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 from celery import chord, group
+from celery.exceptions import ChordError
 
 from tests.acceptance.conftest import imported
 from tests.acceptance.parking import APP, lines, parked, resumed_after, settled
@@ -113,6 +114,26 @@ def test_killed_between_publishing_and_beginning(holding: ModuleType, workers: W
     eventually(lambda: len(lines(notes)) >= 40, timeout=60)
     settled(holding)
     assert sorted(map(int, lines(notes))) == list(range(40))
+
+
+def test_revoked_while_it_was_parked(holding: ModuleType, workers: Workers, notes: Path) -> None:
+    """A revoked parked call does not run, though no worker is left that was told (promise P14, fault E06)."""
+    first = workers.start(APP, concurrency=1)
+    with resumed_after(holding, everything=True):
+        called = holding.tell.delay("x", str(notes))
+        chorded = chord([holding.add.s(1, 1), holding.add.s(2, 2)], holding.total.s()).apply_async()
+        eventually(lambda: len(parked(holding)) == 3)
+        for one in (called, chorded.parent.results[0]):
+            one.revoke()
+        revoked, redis = holding.poimen.store.keys.build("paused_revoked"), holding.poimen.store.client.redis
+        eventually(lambda: redis.scard(revoked) == 2)
+        first.destroy()
+        workers.start(APP, concurrency=1)
+    eventually(lambda: called.state == "REVOKED")
+    eventually(lambda: chorded.state == "FAILURE")
+    assert isinstance(chorded.result, ChordError)
+    settled(holding)
+    assert lines(notes) == []
 
 
 def test_killed_while_it_runs_again(holding: ModuleType, workers: Workers, notes: Path) -> None:

@@ -8,13 +8,14 @@ import pytest
 
 from poimen_tasks.store import loader
 from poimen_tasks.store.cache_scripts import CacheScripts
+from poimen_tasks.store.call_scripts import CallScripts
 from poimen_tasks.store.keys import BATCH_KEYS, LAYOUT, TABLE, Keys, lua_builders
 from poimen_tasks.store.loader import ScriptError, load_script, script_names
 from poimen_tasks.store.pause_scripts import PauseScripts
 from poimen_tasks.store.scripts import Scripts
 from poimen_tasks.store.values import WaitingCall
 from tests.conftest import ROOT
-from tests.integration import lanes
+from tests.integration import calls, lanes
 from tests.integration.lanes import begin, open_batch
 
 LUA = ROOT / "poimen_tasks" / "store" / "lua"
@@ -108,9 +109,11 @@ def test_idempotence_comes_first(name):
     natural = {
         "ask_item",
         "put_big",
+        "renew_calls",
         "renew_leases",
         "save_checkpoint",
         "scope_running",
+        "start_call",
         "tick",
         "touch_producer",
         "cache_get",
@@ -126,15 +129,21 @@ def test_idempotence_comes_first(name):
 def test_every_script_has_its_verb():
     """A verb has one name: the script's file and the method (style)."""
     methods = {
-        name for kind in (Scripts, CacheScripts, PauseScripts) for name in vars(kind) if not name.startswith("_")
+        name
+        for kind in (Scripts, CacheScripts, CallScripts, PauseScripts)
+        for name in vars(kind)
+        if not name.startswith("_")
     }
     methods -= {
         "activities",
+        "close",
+        "end_call",
+        "end_calls",
         "cache_fail",
         "cache_renew",
         "count",
         "counters",
-    }  # two words of `cache_finish`, and plain reads
+    }  # two words of `cache_finish`, plain reads and writes
     assert methods | {"finish"} == set(script_names())
 
 
@@ -180,6 +189,16 @@ def _pattern(form: str, *, key: bool = False) -> str:
     return re.sub(r"\\\{\w+\\\}", r"[^/]+?" if key else r"[^:/]+", re.escape(form))
 
 
+def leave_plain_calls(store):
+    """Plain calls that are parked, revoked, released, and running."""
+    calls.pause(store, "q:plain")
+    for name in ("m1", "m2"):
+        calls.park(store, calls.call(name, queue="plain"), groups=["g"], keep=60.0)
+    store.calls.revoke_calls(["m1"])
+    calls.resume(store, "q:plain")
+    assert store.calls.park_call(calls.back("m2", queue="plain")) == ("begin", "")
+
+
 def test_every_key_is_in_the_table(store, eventually):
     """All keys that a workload leaves are of a form and a type in the table."""
     parts = [lanes.part("q1"), lanes.part("q2")]
@@ -212,8 +231,7 @@ def test_every_key_is_in_the_table(store, eventually):
     store.pauses.pause_scope("*", reason="", actor="me")
     store.pauses.resume_scope("*", reason="", actor="me")
     store.client.redis.zadd(store.keys.build("keeping"), {"w:w": 1.0})
-    for name in ("paused_calls", "running_calls"):
-        store.client.redis.hset(store.keys.build(name), "m", "call")
+    leave_plain_calls(store)
     saving = begin(store, open_batch(store, "s", 1, parts=[lanes.part("q3")])[0])
     store.pauses.save_checkpoint("s", 0, token=saving.token, state=b"state")
     cached = open_batch(store, "e", 3, parts=[lanes.part(cached=True)], keys=["x"] * 3)
