@@ -23,6 +23,11 @@ PoimenError
 ├── StoreUnavailable         (ConnectionError) the Redis server does not answer
 ├── StoreRefused                            the Redis server refuses writes (memory, read-only, rights)
 ├── LayoutMismatch                          the stored data has another layout number
+├── SnapshotNotFound         (LookupError)  no snapshot of this workflow
+├── SnapshotConflict         (ValueError)   restored here already, or over a batch that is there
+├── SnapshotCorrupt                         a snapshot's file is torn, altered or not a snapshot
+├── SnapshotTooNew                          a newer version wrote the snapshot
+├── SnapshotFailed           (OSError)      a snapshot could not be written; what was there before is untouched
 ├── SignatureMismatch        (TypeError)    a call that the worker's function does not take
 ├── WorkerLost                              the worker died while it ran the item
 └── Cancelled                               raised inside a running task that was asked to stop
@@ -49,6 +54,11 @@ __all__ = [
     "SerializationError",
     "SettingsError",
     "SignatureMismatch",
+    "SnapshotConflict",
+    "SnapshotCorrupt",
+    "SnapshotFailed",
+    "SnapshotNotFound",
+    "SnapshotTooNew",
     "StoreRefused",
     "StoreUnavailable",
     "UncacheableArguments",
@@ -175,6 +185,26 @@ class StoreRefused(PoimenError):
 
 class LayoutMismatch(PoimenError):
     """The stored data has another layout number; upgrade workers before producers."""
+
+
+class SnapshotNotFound(PoimenError, LookupError):
+    """There is no snapshot of this workflow."""
+
+
+class SnapshotConflict(PoimenError, ValueError):
+    """The snapshot was restored here already, or would go over a batch that is there."""
+
+
+class SnapshotCorrupt(PoimenError):
+    """The snapshot's file is torn, was altered, or is no snapshot."""
+
+
+class SnapshotTooNew(PoimenError):
+    """A newer version of this package wrote the snapshot."""
+
+
+class SnapshotFailed(PoimenError, OSError):
+    """The snapshot could not be written; the one before it is untouched."""
 
 
 class SignatureMismatch(PoimenError, TypeError):

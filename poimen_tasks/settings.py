@@ -29,7 +29,7 @@ _PREFIX = "POIMEN_"
 _CONF_PREFIX = "poimen_"
 _MIB = 1024 * 1024
 _TICK = 0.5
-_SWITCHES = frozenset({"allow_eviction", "audit_cache_hits"})
+_SWITCHES = frozenset({"allow_eviction", "audit_cache_hits", "restore_on_start", "snapshot_on_pause"})
 
 
 def _seconds(
@@ -73,6 +73,11 @@ class Settings(BaseSettings):
         cache_ttl: seconds that a cached result is served; 0 is for ever.
         audit_cache_hits: an audit entry for hits of the cache too, which otherwise are only counted.
         allow_eviction: let a worker start on a Redis that deletes keys when its memory is short.
+        snapshot_keep: how many snapshots of a workflow are kept.
+        snapshot_on_pause: take a snapshot of a paused workflow when none of its items runs any more.
+        shutdown_grace: seconds that running items may take after SIGTERM until they are asked to stop. None: as long
+            as they take.
+        restore_on_start: a worker that starts on an empty store restores the snapshots of its data directory.
     """
 
     model_config = SettingsConfigDict(
@@ -105,6 +110,10 @@ class Settings(BaseSettings):
     cache_ttl: float = _seconds(86_400.0, "seconds, at least 0 (0: for ever)", ge=0)
     audit_cache_hits: bool = Field(default=False, description="true or false")
     allow_eviction: bool = Field(default=False, description="true or false")
+    snapshot_keep: int = _count(2, "a whole number from 1 to 100", 100)
+    snapshot_on_pause: bool = Field(default=True, description="true or false")
+    shutdown_grace: float | None = _seconds(None, "seconds, at least 0", ge=0)
+    restore_on_start: bool = Field(default=False, description="true or false")
 
     def __init__(self, **values: Any) -> None:
         """Take settings as keywords, and the rest from the environment.

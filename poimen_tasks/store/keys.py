@@ -81,6 +81,8 @@ TABLE: dict[str, Key] = {
     "waiting_tries": Key("c:ptries", "hash", "released plain call to how often it was published", "until it begins"),
     "parked": Key("b:{batch}/parked", "hash", "position to the cache key it waits for", "until the batch is over"),
     "digests": Key("b:{batch}/digests", "hash", "chunk number to 32 bytes an item: its cache key", _RETENTION),
+    "restored": Key("s:r:{snapshot}", "hash", "a snapshot that was, or is being, restored here", "a year; a day till then"),
+    "drains": Key("drains", "hash", "worker that is asked to leave to who asked, when and why", "until it has left"),
     "audit": Key("audit", "stream", "one entry a state change", "until sealed, or the unsealed limit"),
     "audit_meta": Key("audit:meta", "hash", "epoch, sealer, count of dropped entries", "for ever"),
 }
