@@ -18,6 +18,8 @@ PoimenError
 ├── BatchFailed                             wait(raise_on_error=True): items failed
 ├── BatchTimeout             (TimeoutError) the deadline passed; the batch goes on
 ├── CacheTimeout             (TimeoutError) the deadline passed; another call still computes the value
+├── NotPaused                (ValueError)   resume of a scope that is not paused
+├── StaleEpoch               (ValueError)   resume of a pause that a newer one has replaced
 ├── WouldDeadlock            (RuntimeError) waiting inside a task for a batch that is not over
 ├── DispatchAborted                         a later slice was bad; what was pending is cancelled
 ├── StoreUnavailable         (ConnectionError) the Redis server does not answer
@@ -30,6 +32,7 @@ PoimenError
 ├── SnapshotFailed           (OSError)      a snapshot could not be written; what was there before is untouched
 ├── SignatureMismatch        (TypeError)    a call that the worker's function does not take
 ├── WorkerLost                              the worker died while it ran the item
+├── Paused                                  raised inside a running task whose scope is paused: it runs again later
 └── Cancelled                               raised inside a running task that was asked to stop
 ```
 """
@@ -49,6 +52,8 @@ __all__ = [
     "InvalidId",
     "ItemNotFound",
     "LayoutMismatch",
+    "NotPaused",
+    "Paused",
     "PayloadTooLarge",
     "PoimenError",
     "SerializationError",
@@ -59,6 +64,7 @@ __all__ = [
     "SnapshotFailed",
     "SnapshotNotFound",
     "SnapshotTooNew",
+    "StaleEpoch",
     "StoreRefused",
     "StoreUnavailable",
     "UncacheableArguments",
@@ -159,6 +165,14 @@ class CacheTimeout(PoimenError, TimeoutError):
     """The deadline passed while another call still computes the value."""
 
 
+class NotPaused(PoimenError, ValueError):
+    """The scope is not paused."""
+
+
+class StaleEpoch(PoimenError, ValueError):
+    """The pause was replaced by a newer one."""
+
+
 class WouldDeadlock(PoimenError, RuntimeError):
     """Waiting inside a task for a batch that is not over would hold the slot it may need."""
 
@@ -213,6 +227,10 @@ class SignatureMismatch(PoimenError, TypeError):
 
 class WorkerLost(PoimenError):
     """The worker died while it ran the item."""
+
+
+class Paused(PoimenError):
+    """The running item was asked to stop, because what it belongs to is paused; it runs again after the resume."""
 
 
 class Cancelled(PoimenError):
