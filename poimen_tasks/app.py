@@ -28,6 +28,7 @@ from poimen_tasks.errors import Cancelled, InvalidArgument, SettingsError
 from poimen_tasks.health import Finding, Repairs, examine
 from poimen_tasks.ids import check_name
 from poimen_tasks.model import BatchState, Item, OnExisting, Priority
+from poimen_tasks.pause.snapshots import Snapshots
 from poimen_tasks.policy import CachePolicy, RetryPolicy, policy
 from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
 from poimen_tasks.store import Store
@@ -80,6 +81,8 @@ class Poimen:
         register_callback_task(self.celery)
         #: The result cache.
         self.cache = Cache(self._load_settings, self._store, self._room.publish_landed)
+        #: Snapshots of workflows: taken, kept, brought back.
+        self.snapshots = Snapshots(self._load_settings, self._store, self._room.publish, self._room.publish_calls)
         self._runtime = Runtime(self.celery, self._load_settings, self._store, self._room.publish)
         register_each(self._runtime)
 

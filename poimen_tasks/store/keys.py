@@ -91,10 +91,12 @@ TABLE: dict[str, Key] = {
     "waiting_calls": Key("c:p", "hash", "message id to a plain call that waits for a result", "until it begins again"),
     "waiting_due": Key("c:pdue", "zset", "released plain calls by when they are published again", "until they begin"),
     "waiting_tries": Key("c:ptries", "hash", "released plain call to how often it was published", "until it begins"),
-    "checkpoints": Key("b:{batch}/checkpoints", "hash", "position to a running item's saved state", "until its outcome"),
+    "checkpoints": Key(
+        "b:{batch}/checkpoints", "hash", "position to a running item's saved state", "until its outcome"
+    ),
     "parked": Key("b:{batch}/parked", "hash", "position to the cache key it waits for", "until the batch is over"),
     "digests": Key("b:{batch}/digests", "hash", "chunk number to 32 bytes an item: its cache key", _RETENTION),
-    "restored": Key("s:r:{snapshot}", "hash", "a snapshot that was, or is being, restored here", "a year; a day till then"),
+    "restored": Key("s:r:{snapshot}", "hash", "a snapshot that was restored here, or is being", "a year; a day before"),
     "drains": Key("drains", "hash", "worker that is asked to leave to who asked, when and why", "until it has left"),
     "audit": Key("audit", "stream", "one entry a state change", "until sealed, or the unsealed limit"),
     "audit_meta": Key("audit:meta", "hash", "epoch, sealer, count of dropped entries", "for ever"),

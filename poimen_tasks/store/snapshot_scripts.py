@@ -37,7 +37,7 @@ class Hidden(NamedTuple):
     attempts: Pairs
     delayed: Pairs
     checkpoints: Pairs
-    index: bytes
+    index: bytes  # type: ignore[assignment]  # hides tuple.index, which nobody asks of it
 
 
 class BatchCut(NamedTuple):
@@ -48,13 +48,14 @@ class BatchCut(NamedTuple):
         record: its fields as they are stored.
         index: 4 bytes a position: the ordinal of its outcome, zeros for none.
         running: `(position, partition, since)` of the first item that each lane holds.
-        attempts, delayed, checkpoints: what unfinished items carry, by position; `delayed` is `(position:partition, due)`.
+        attempts, delayed, checkpoints: what unfinished items carry, by position; `delayed` is
+            `(position:partition, due)`.
     """
 
     batch: str
     now: float
     record: dict[bytes, bytes]
-    index: bytes
+    index: bytes  # type: ignore[assignment]  # hides tuple.index
     running: list[tuple[int, int, float]]
     attempts: Pairs
     delayed: Pairs
@@ -173,10 +174,12 @@ class SnapshotScripts:
         attempts = list(self._scan("attempts", batch))
         delayed: Pairs = []
         key = self.keys.build("delayed", batch)
-        while rows := self.client.read(
-            lambda redis: redis.zrange(key, len(delayed), len(delayed) + _SLICE - 1, withscores=True)
-        ):
-            delayed += [(member, repr(score).encode()) for member, score in rows]
+
+        def some(redis: Any) -> Any:
+            return redis.zrange(key, len(delayed), len(delayed) + _SLICE - 1, withscores=True)
+
+        while rows := self.client.read(some):
+            delayed.extend((member, repr(score).encode()) for member, score in rows)
         return attempts, delayed, list(self._scan("checkpoints", batch))
 
     def _scan(self, name: str, batch: str) -> Iterator[tuple[bytes, bytes]]:
@@ -240,10 +243,12 @@ class SnapshotScripts:
     def outcomes(self, batch: str, upto: int) -> Iterator[list[tuple[int, bytes, bool]]]:
         """The outcome entries up to an ordinal: `(ordinal, blob, ends)`, in slices of about a quarter of a megabyte."""
         key, last, count = self.keys.build("outcomes", batch), 0, 64
+
+        def some(redis: Any) -> Any:
+            return redis.xrange(key, f"{last + 1}-0", f"{upto}-0", count=count)
+
         while last < upto:
-            rows = self.client.read(
-                lambda redis, after=last, most=count: redis.xrange(key, f"{after + 1}-0", f"{upto}-0", count=most)
-            )  # type: ignore[misc]
+            rows = self.client.read(some)
             if not rows:
                 return
             found = [(int(name.partition(b"-")[0]), fields[b"b"], b"o" in fields) for name, fields in rows]
@@ -278,13 +283,15 @@ class SnapshotScripts:
         """A snapshot is on disk. Returns whether the workflow is paused."""
         return bool(self._call("note_snapshot", {"workflow": workflow, **told})[b"paused"])
 
-    def restore_begin(self, snapshot: str, *, workflow: str, holder: str, batches: Sequence[str]) -> None:
-        """See that a snapshot can be restored here, and begin.
+    def restore_begin(
+        self, snapshot: str, *, workflow: str, holder: str, batches: Sequence[str], hold: float = HOLD
+    ) -> None:
+        """See that a snapshot can be restored here, and begin; with `hold` 0 another one may go on.
 
         Raises:
             SnapshotConflict: it was restored here, somebody restores it, or a batch is there already.
         """
-        request = {"snapshot": snapshot, "workflow": workflow, "holder": holder, "hold": HOLD}
+        request = {"snapshot": snapshot, "workflow": workflow, "holder": holder, "hold": hold}
         for at in range(0, len(batches), 500):
             self._call("restore_begin", {**request, "batches": list(batches[at : at + 500]), "check": True})
         self._call("restore_begin", {**request, "batches": list(batches[-500:]), "check": False})
@@ -300,9 +307,7 @@ class SnapshotScripts:
         """A batch is whole: from here on it is known, and claimable."""
         request = {"snapshot": snapshot, "holder": holder, "b": batch, "fields": list(fields), "created": created}
         reply = self._call("restore_end", request | {"actor": actor, "reason": reason})
-        return Restored(
-            bool(reply.get(b"already")), bool(reply.get(b"over")), int(reply[b"left"]), tickets_of(reply)
-        )
+        return Restored(bool(reply.get(b"already")), bool(reply.get(b"over")), int(reply[b"left"]), tickets_of(reply))
 
     def restore_done(self, snapshot: str, *, holder: str, workflow: str, **told: Any) -> bool:
         """All of it is restored. False when it was so already."""
