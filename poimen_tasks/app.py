@@ -24,7 +24,7 @@ from poimen_tasks.dispatch import (
     register_each,
 )
 from poimen_tasks.dispatch.hidden import register_callback_task
-from poimen_tasks.errors import Cancelled, InvalidArgument, SettingsError
+from poimen_tasks.errors import InvalidArgument, SettingsError
 from poimen_tasks.health import Finding, Repairs, examine
 from poimen_tasks.ids import check_name
 from poimen_tasks.model import BatchState, Item, OnExisting, Priority
@@ -316,16 +316,25 @@ class Poimen:
         return Workflow(self._runtime, check_name(workflow, "workflow"))
 
     @staticmethod
-    def checkpoint() -> None:
-        """Called now and then by a long body: stops it when its batch, or it alone, was cancelled; else does nothing.
+    def checkpoint(state: Any = context.UNSET) -> Any:
+        """Called now and then by a long body: saves where it is, and stops it when it is to stop.
+
+        Outside of an item it does nothing.
+
+        Args:
+            state: what the body needs to go on from here, of the values that travel; saved until the item has its
+                outcome. Not given: only asks.
+
+        Returns:
+            What was saved last for this item, by this run or an earlier one; None for nothing.
 
         Raises:
+            Paused: the item is paused and its grace is over; let it pass, and it runs again after the resume.
             Cancelled: the batch was cancelled, or the item revoked; let it pass.
+            SerializationError: the state does not travel, or is larger than a result may be.
         """
         running = context.current_item()
-        if running is not None and running.is_cancelled():
-            item = f"item at position {running.position} of " if running.revoked else ""
-            raise Cancelled(f"{item}batch {running.batch!r} was {'revoked' if running.revoked else 'cancelled'}")
+        return None if running is None else running.checkpoint(state)
 
     def doctor(self, *, repair: bool = False, actor: str = "doctor") -> list[Finding]:
         """Check a live system: the server, the invariants, the fleet, settings that conflict.

@@ -70,11 +70,11 @@ _TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
         "{} callbacks of the batch are still running: wait for them, then retry the failed items",
     ),
     "NOT_PAUSED": (NotPaused, "{} is not paused"),
-    "STALE_EPOCH": (StaleEpoch, "{} is paused under a newer epoch than the one given"),
+    "PAUSED": (InvalidArgument, "{} is paused: resume it first"),
+    "STALE_EPOCH": (StaleEpoch, "{} is not paused under the epoch that was given: somebody paused it anew"),
     "LIVE": (
         SnapshotConflict,
-        "batch {!r} is there already: a snapshot is restored where its batches are not; cancel it and let it expire, or "
-        "restore into another namespace",
+        "batch {!r} is there already: a snapshot is restored where its batches are not, as into an empty Redis",
     ),
     "RESTORED": (SnapshotConflict, "{} (seconds since 1970): this snapshot was restored here already"),
     "RESTORING": (SnapshotConflict, "{!r}: somebody else is restoring this snapshot here; wait for it"),

@@ -11,7 +11,7 @@ from poimen_tasks.store.client import Client
 from poimen_tasks.store.scripts import calls_of, new_owner, tickets_of
 from poimen_tasks.store.values import Ticket, WaitingCall
 
-__all__ = ["HeldReleased", "PauseScripts", "RunningCall", "RunningLane", "ScopePaused"]
+__all__ = ["HeldReleased", "ItemAsked", "PauseScripts", "RunningCall", "RunningLane", "ScopePaused", "ScopeRunning"]
 
 
 class RunningLane(NamedTuple):
@@ -50,6 +50,32 @@ class ScopePaused(NamedTuple):
     calls: list[RunningCall]
 
 
+class ScopeRunning(NamedTuple):
+    """Reply of `scope_running`: what runs now; `epoch` None when the scope is not paused."""
+
+    epoch: int | None
+    running: list[RunningLane]
+    calls: list[RunningCall]
+
+
+class ItemAsked(NamedTuple):
+    """What a running body is told.
+
+    Attributes:
+        cancelled: its batch is.
+        revoked: it alone is.
+        stop: it is paused, and the grace is over.
+        mine: its lane holds the item still.
+        state: what it saved before, where that was asked for; None for nothing.
+    """
+
+    cancelled: bool
+    revoked: bool
+    stop: bool
+    mine: bool
+    state: bytes | None
+
+
 class HeldReleased(NamedTuple):
     """What a resume lets go: to be published; `left`: call `release_held` for more. `epoch` is that of the pause."""
 
@@ -64,6 +90,27 @@ class HeldReleased(NamedTuple):
 
 def _number(value: Any) -> float | None:
     return None if value is None else float(value)
+
+
+def _lanes(reply: dict[bytes, Any]) -> list[RunningLane]:
+    return [
+        RunningLane(batch.decode(), activity.decode(), list(ranges), float(since))
+        for batch, activity, ranges, since in reply[b"running"] or ()
+    ]
+
+
+def _calls(reply: dict[bytes, Any]) -> list[RunningCall]:
+    return [RunningCall(name.decode(), activity.decode()) for name, activity, *_ in reply[b"calls"] or ()]
+
+
+def _asked(reply: dict[bytes, Any]) -> ItemAsked:
+    return ItemAsked(
+        cancelled=bool(reply[b"cancelled"]),
+        revoked=bool(reply[b"revoked"]),
+        stop=bool(reply[b"stop"]),
+        mine=bool(reply[b"mine"]),
+        state=reply.get(b"state") or None,
+    )
 
 
 def _released(reply: dict[bytes, Any]) -> HeldReleased:
@@ -117,11 +164,8 @@ class PauseScripts:
             float(reply[b"at"]),
             _number(reply.get(b"stop_at")),
             bool(reply.get(b"again")),
-            [
-                RunningLane(batch.decode(), activity.decode(), list(ranges), float(since))
-                for batch, activity, ranges, since in reply[b"running"] or ()
-            ],
-            [RunningCall(name.decode(), activity.decode()) for name, activity, *_ in reply[b"calls"] or ()],
+            _lanes(reply),
+            _calls(reply),
         )
 
     def resume_scope(
@@ -153,3 +197,34 @@ class PauseScripts:
     def release_held(self, scope: str) -> HeldReleased:
         """Some more of what a resumed scope had held back."""
         return _released(self._call("release_held", {"scope": scope}))
+
+    def keep_ended(self, scope: str) -> bool:
+        """Some more batches that ended before the pause keep their keys; True when there are more."""
+        return bool(self._call("keep_ended", {"scope": scope})[b"left"])
+
+    def scope_running(self, scope: str) -> ScopeRunning:
+        """What runs in a scope now."""
+        reply = self._call("scope_running", {"scope": scope})
+        return ScopeRunning(reply.get(b"epoch"), _lanes(reply), _calls(reply))
+
+    def reset_scope(self, scope: str, *, actor: str) -> bool:
+        """Forget that a scope was ever paused; False when there was nothing to forget.
+
+        Raises:
+            InvalidArgument: it is paused.
+        """
+        return bool(self._call("reset_scope", {"scope": scope, "actor": actor})[b"known"])
+
+    def ask_item(self, batch: str, position: int, *, token: str, want: bool) -> ItemAsked:
+        """What a running body is told when it asks; with `want` also what it saved before."""
+        request = {"b": batch, "position": position, "token": token, "want": want}
+        return _asked(self._call("ask_item", request))
+
+    def save_checkpoint(self, batch: str, position: int, *, token: str, state: bytes) -> ItemAsked:
+        """Save the state of a running item; nothing is saved when its lane holds it no more.
+
+        Raises:
+            StoreRefused: the server is out of memory.
+        """
+        request = {"b": batch, "position": position, "token": token}
+        return _asked(self._call("save_checkpoint", request, payloads=(state,)))

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from poimen_tasks.errors import PoimenError
+from poimen_tasks.errors import NotPaused, PoimenError, StaleEpoch
+from poimen_tasks.store.pause_scripts import HeldReleased
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.values import Part, Reaped, Revoked, Ticket, WaitingCall
 from poimen_tasks.store.wire import expand_ranges
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["Keeper"]
 
 log = logging.getLogger(__name__)
+
+#: Portions of one scope at a time: leases are renewed between.
+_MOST_PORTIONS = 20
 
 
 class Keeper:
@@ -67,6 +71,7 @@ class Keeper:
         self._reserved = reserved
         self._lanes = KnownLanes()
         self._spared: set[str] = set()
+        self._ended: set[LaneKey] = set()
         self._lost: SimpleQueue[tuple[LaneKey, str, str]] = SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="poimen-keeper", daemon=True)
@@ -137,6 +142,8 @@ class Keeper:
         except Empty:
             return
         key, why, detail = lost
+        if key in self._ended:
+            why = "paused"
         try:
             reply = self._store.scripts.reap_lane(*key, why=why, detail=detail)
         except Exception:
@@ -144,6 +151,7 @@ class Keeper:
             self._lost.put(lost)
             raise
         lane = self._lanes.forget(key)
+        self._ended.discard(key)
         if reply.reaped:
             log.warning("lane %s slot %d was lost (%s): %s", key[0], key[1], why, detail)
             tell_lane_lost(self._events, "" if lane is None else lane.message_id, detail)
@@ -204,6 +212,8 @@ class Keeper:
                     self._lanes.forget(key)
                 elif answer == "kill":
                     self._kill(lanes[key])
+                elif answer == "stop":
+                    self._end(lanes[key])
                 elif answer.startswith("signal:"):
                     self._signal(lanes[key], answer)
 
@@ -216,6 +226,23 @@ class Keeper:
             log.warning(
                 "batch %s was cancelled with terminate, but only prefork can end a body: its running items go on to "
                 "their end, or to their next checkpoint()",
+                lane.batch,
+            )
+
+    def _end(self, lane: KnownLane) -> None:
+        """What a lane runs is paused with `terminate`, and did not stop when it was asked to."""
+        # Said first: whatever else hears of the process's end must not count it as a loss.
+        self._ended.add(lane.key)
+        if lane.kill():
+            log.warning("batch %s is paused with terminate: killed process %d", lane.batch, lane.pid)
+            self.lane_lost(lane.key, "paused", "terminated by a pause")
+            return
+        self._ended.discard(lane.key)
+        if lane.batch not in self._spared:
+            self._spared.add(lane.batch)
+            log.warning(
+                "batch %s is paused with terminate, but only prefork can end a body: its running items go on to their "
+                "end, or to their next checkpoint()",
                 lane.batch,
             )
 
@@ -244,8 +271,34 @@ class Keeper:
             self._tell(batch, reply, "lease", "lease expired")
         for batch in dict.fromkeys([*chores[b"due"], *chores[b"hungry"]]):
             self._broker.issue(scripts.promote_batch(batch.decode()))
+        self._tend_pauses(chores)
         self._tend_cache(chores)
         self._broker.check([member.decode().split("\t") for member in chores[b"tickets"]])
+
+    def _tend_pauses(self, chores: dict[bytes, Any]) -> None:
+        """Pauses whose time is over, and what a resume or a pause has left to be done."""
+        pauses = self._store.pauses
+        for scope, epoch in chores[b"expired"]:
+            try:
+                reply = pauses.resume_scope(scope.decode(), reason="expired", actor="keeper", epoch=epoch)
+            except (NotPaused, StaleEpoch):
+                continue  # somebody was quicker
+            log.info("the pause of %s expired", scope.decode())
+            self._released(reply)
+        for scope in chores[b"releasing"]:
+            for _ in range(_MOST_PORTIONS):
+                reply = pauses.release_held(scope.decode())
+                self._released(reply)
+                if not reply.left or not reply.released:
+                    break
+        for scope in chores[b"keeping"]:
+            for _ in range(_MOST_PORTIONS):
+                if not pauses.keep_ended(scope.decode()):
+                    break
+
+    def _released(self, reply: HeldReleased) -> None:
+        self._broker.issue(reply.tickets)
+        self._broker.release(reply.calls)
 
     def _tend_cache(self, chores: dict[bytes, Any]) -> None:
         """Computations that are due, and some of what is hidden or expired."""

@@ -10,6 +10,7 @@ from poimen_tasks.store import loader
 from poimen_tasks.store.cache_scripts import CacheScripts
 from poimen_tasks.store.keys import BATCH_KEYS, LAYOUT, TABLE, Keys, lua_builders
 from poimen_tasks.store.loader import ScriptError, load_script, script_names
+from poimen_tasks.store.pause_scripts import PauseScripts
 from poimen_tasks.store.scripts import Scripts
 from poimen_tasks.store.values import WaitingCall
 from tests.conftest import ROOT
@@ -105,8 +106,11 @@ def test_idempotence_comes_first(name):
     """Every script that is not idempotent by nature looks for its stored reply before anything else (protocol 4)."""
     text = (LUA / f"{name}.lua").read_text()
     natural = {
+        "ask_item",
         "put_big",
         "renew_leases",
+        "save_checkpoint",
+        "scope_running",
         "tick",
         "touch_producer",
         "cache_get",
@@ -121,7 +125,9 @@ def test_idempotence_comes_first(name):
 
 def test_every_script_has_its_verb():
     """A verb has one name: the script's file and the method (style)."""
-    methods = {name for kind in (Scripts, CacheScripts) for name in vars(kind) if not name.startswith("_")}
+    methods = {
+        name for kind in (Scripts, CacheScripts, PauseScripts) for name in vars(kind) if not name.startswith("_")
+    }
     methods -= {
         "activities",
         "cache_fail",

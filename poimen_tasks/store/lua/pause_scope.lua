@@ -7,10 +7,11 @@
 -- Reply: {epoch, at, stop_at, expires_at, again (this request was answered before), running (see include/running.lua), calls}
 --@include once
 --@include running
+--@include keeping
 if once_reply then return once_reply end
 local MOST_REQUESTS = 16
-local state = K.pause_state(request.scope)
-local seen = request.id ~= '' and redis.call('HGET', state, 'r:' .. request.id)
+local key = K.pause_state(request.scope)
+local seen = request.id ~= '' and redis.call('HGET', key, 'r:' .. request.id)
 if seen then
   local reply = cmsgpack.unpack(seen)
   reply.again = true
@@ -28,13 +29,15 @@ local reply = {
   running = running_in(request.scope), calls = running_calls_in(request.scope),
 }
 if not was_paused then
-  redis.call('HSET', state, 'paused_at', now)
-  redis.call('HDEL', state, 'resumed_at', 'resume_reason', 'resume_actor', 'resume_request', 'rate')
+  redis.call('HSET', key, 'paused_at', now)
+  redis.call('HDEL', key, 'resumed_at', 'resume_reason', 'resume_actor', 'resume_request', 'rate')
 end
-redis.call('HSET', state, 'state', 'paused', 'epoch', epoch, 'reason', request.reason, 'actor', request.actor,
+redis.call('HSET', key, 'state', 'paused', 'epoch', epoch, 'reason', request.reason, 'actor', request.actor,
   'request', request.id, 'updated_at', now, 'grace', request.grace or '', 'stop_at', stop_at or '',
   'terminate', request.terminate and 1 or 0, 'expires_at', expires_at or '')
-redis.call('PERSIST', state)
+if not was_paused then redis.call('HDEL', key, 'kept') end
+redis.call('PERSIST', key)
+keep_some(request.scope)
 redis.call('ZADD', K.pause_index, '+inf', request.scope)
 if expires_at then redis.call('ZADD', K.pause_due, expires_at, request.scope) else redis.call('ZREM', K.pause_due, request.scope) end
 redis.call('HDEL', K.ramps, request.scope)
@@ -50,10 +53,10 @@ audit('scope.paused', {
   running = items, lanes = #reply.running, calls = #reply.calls,
 })
 if request.id ~= '' then
-  local known = redis.call('HGET', state, 'requests')
+  local known = redis.call('HGET', key, 'requests')
   local requests = known and cmsgpack.unpack(known) or {}
   table.insert(requests, request.id)
-  if #requests > MOST_REQUESTS then redis.call('HDEL', state, 'r:' .. table.remove(requests, 1)) end
-  redis.call('HSET', state, 'requests', cmsgpack.pack(requests), 'r:' .. request.id, cmsgpack.pack(reply))
+  if #requests > MOST_REQUESTS then redis.call('HDEL', key, 'r:' .. table.remove(requests, 1)) end
+  redis.call('HSET', key, 'requests', cmsgpack.pack(requests), 'r:' .. request.id, cmsgpack.pack(reply))
 end
 return answer(reply)

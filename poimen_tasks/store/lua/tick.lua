@@ -2,7 +2,7 @@
 -- tick: a worker says that it lives and what it offers; one of them is elected and gets the fleet's chores.
 -- A gap without any tick, or a clock that went back, holds all reaping for as long as a lease, so an outage kills nobody.
 -- Request: worker, info {queue, slots}…, payload (opaque), period, lease, leave (true: it goes away).
--- Reply: {leader, now, gap, held, overdue, due, hungry, flights, calls, sweep, tickets}
+-- Reply: {leader, now, gap, held, overdue, due, hungry, flights, calls, sweep, tickets, expired {scope, epoch}…, releasing, keeping}
 --@include prelude
 --@include slots
 -- Tickets of these queues that were looked for in vain, ever more seldom, while nobody served them: somebody does now.
@@ -72,6 +72,13 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', K.expiring, '-inf', now, 'LI
   redis.call('ZREM', K.workflow(workflow), batch)
   redis.call('ZREM', K.expiring, member)
 end
+-- Pauses whose time is over, and states that nobody has to remember.
+local expired = {}
+for _, scope in ipairs(redis.call('ZRANGEBYSCORE', K.pause_due, '-inf', now, 'LIMIT', 0, 50)) do
+  local flag = redis.call('HGET', K.pauses, scope)
+  if flag then table.insert(expired, {scope, (read_flag(flag))}) else redis.call('ZREM', K.pause_due, scope) end
+end
+redis.call('ZREMRANGEBYSCORE', K.pause_index, '-inf', now)
 local overdue = {}
 if held <= now then overdue = redis.call('ZRANGEBYSCORE', K.leases, '-inf', now, 'LIMIT', 0, 100) end
 return cmsgpack.pack({
@@ -82,5 +89,8 @@ return cmsgpack.pack({
   flights = redis.call('ZRANGEBYSCORE', K.flight_due, '-inf', now, 'LIMIT', 0, 100),
   calls = redis.call('ZRANGEBYSCORE', K.waiting_due, '-inf', now, 'LIMIT', 0, 100),
   sweep = redis.call('EXISTS', K.cache_sweeps) == 1 or redis.call('ZCOUNT', K.cache_expiry, '-inf', now) > 0,
+  expired = expired,
+  releasing = redis.call('ZRANGEBYSCORE', K.releasing, '-inf', now, 'LIMIT', 0, 20),
+  keeping = redis.call('ZRANGEBYSCORE', K.keeping, '-inf', now, 'LIMIT', 0, 20),
   tickets = redis.call('ZRANGEBYSCORE', K.tickets, '-inf', now, 'LIMIT', 0, 200),
 })

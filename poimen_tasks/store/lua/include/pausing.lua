@@ -3,10 +3,17 @@
 -- A batch is covered by `*`, its workflow and itself (a hidden batch by its parent); a partition of it also by its queue
 -- and its activity. What a scope holds back is noted in `held`, so that a resume finds it without a scan.
 --@include record
-local any_paused = nil
--- While nothing is paused anywhere this is the whole cost.
+local any_paused, any_ramped = nil, nil
+-- While nothing is paused and nothing ramps up this one look is the whole cost.
+local function look_for_pauses()
+  if any_paused ~= nil then return end
+  local count = redis.call('EXISTS', K.pauses, K.ramps)
+  any_paused = count == 2 or (count == 1 and redis.call('EXISTS', K.pauses) == 1)
+  any_ramped = count == 2 or (count == 1 and not any_paused)
+end
+
 local function is_anything_paused()
-  if any_paused == nil then any_paused = redis.call('EXISTS', K.pauses) == 1 end
+  look_for_pauses()
   return any_paused
 end
 
@@ -54,4 +61,29 @@ end
 local function read_flag(flag)
   local epoch, stop_at, terminate = string.match(flag, '^(%d+)|([^|]*)|(%d)$')
   return tonumber(epoch), tonumber(stop_at), terminate == '1'
+end
+
+-- Whether the bodies that run in a partition have been asked to stop, and whether their processes are to be ended: that
+-- is done a moment later, so that a body which saves its state can still do so.
+local STOP_NOTICE = 1
+local function is_stopping(record, part)
+  local scopes = batch_scopes(record)
+  table.insert(scopes, 'q:' .. part_queue(record.parts[part + 1]))
+  table.insert(scopes, 'a:' .. part_activity(record.parts[part + 1]))
+  local asked, ended = false, false
+  for _, cover in ipairs(covering(scopes)) do
+    local _, stop_at, terminate = read_flag(cover[2])
+    asked = asked or (stop_at ~= nil and stop_at <= now)
+    ended = ended or (terminate and stop_at ~= nil and stop_at + STOP_NOTICE <= now)
+  end
+  return asked, ended
+end
+
+-- The batch has nothing left to be held.
+local function unhold(record)
+  if not is_anything_paused() then return end
+  local paused = paused_parts(record)
+  for at, flag in ipairs(paused.flags) do
+    if flag then redis.call('SREM', K.held(paused.scopes[at]), 'b\t' .. record.batch) end
+  end
 end

@@ -6,6 +6,10 @@ local MOST_RELEASED, MOST_RELEASED_TICKETS, GO_ON_AFTER = 100, 500, 2
 local function release_batch(batch, tickets)
   local record = load_record(batch)
   if not record then return end
+  if record.over == 1 then
+    if record.callbacks == 0 and not record.parent then begin_retention(record) end
+    return
+  end
   for _, ticket in ipairs(missing_tickets(record)) do table.insert(tickets, ticket) end
 end
 

@@ -1,7 +1,7 @@
 -- Slots: idle (no field), ticketed `T|generation|tries|queue` or live `L|generation|token|queue`.
 -- Only releasing or reaping frees a slot.
 -- Counts by queue are kept beside them, per batch (qt:, ql: in the record) and for the fleet (t:, l:).
---@include pausing
+--@include ramp
 local function count_slots(batch, queue, ticketed, live)
   if ticketed ~= 0 then
     redis.call('HINCRBY', K.record(batch), 'qt:' .. queue, ticketed)
@@ -53,12 +53,19 @@ local function missing_tickets(record)
     return tickets
   end
   local paused = paused_parts(record)
-  local wanted, order = {}, {}
+  local wanted, order, ramped = {}, {}, false
   for p = 0, #record.parts - 1 do
     local claimable = record.claimable[p] or 0
     if claimable > 0 and paused[p] then
       hold(record, paused, p)
-    elseif claimable > 0 then
+      claimable = 0
+    end
+    local room = claimable > 0 and ramp_room(record, p)
+    if room and room < claimable then
+      ramped = true
+      claimable = math.max(0, room)
+    end
+    if claimable > 0 then
       local queue = part_queue(record.parts[p + 1])
       if not wanted[queue] then
         wanted[queue] = {claimable = 0, part = p}
@@ -68,11 +75,12 @@ local function missing_tickets(record)
     end
   end
   if #order == 0 then
-    redis.call('ZREM', K.hungry, record.batch)
+    -- What waits for its turn under a ramp is looked at again by the keeper.
+    if ramped then redis.call('ZADD', K.hungry, now, record.batch) else redis.call('ZREM', K.hungry, record.batch) end
     return tickets
   end
   local used = redis.call('HLEN', K.slots(record.batch))
-  local taken, hungry, free = nil, false, 0
+  local taken, hungry, free = nil, ramped, 0
   local served, any_served = {}, false
   for _, queue in ipairs(order) do
     served[queue] = (tonumber(redis.call('HGET', K.capacity, queue)) or 0) > 0
