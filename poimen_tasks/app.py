@@ -83,6 +83,7 @@ class Poimen:
         self.cache = Cache(self._load_settings, self._store, self._room.publish_landed)
         #: Snapshots of workflows: taken, kept, brought back.
         self.snapshots = Snapshots(self._load_settings, self._store, self._room.publish, self._room.publish_calls)
+        self._room.snapshots = self.snapshots
         self._runtime = Runtime(self.celery, self._load_settings, self._store, self._room.publish)
         register_each(self._runtime)
 

@@ -273,6 +273,20 @@ class SnapshotScripts:
             if state
         }
 
+    def paused_workflows(self) -> dict[str, tuple[int, bool]]:
+        """Workflow to the epoch of its pause, and whether what runs had time enough."""
+
+        def ask(redis: Any) -> Any:
+            return redis.pipeline(transaction=False).hgetall(self.keys.build("pauses")).time().execute()
+
+        flags, (seconds, _) = self.client.read(ask)
+        found = {}
+        for scope, flag in flags.items():
+            if scope.startswith(b"w:"):
+                epoch, stop_at, _ = flag.split(b"|")
+                found[scope[2:].decode()] = (int(epoch), stop_at != b"-" and float(stop_at) <= seconds)
+        return found
+
     def is_empty(self) -> bool:
         """True when the namespace has no batch."""
         return not self.client.read(lambda redis: redis.exists(self.keys.build("batches")))
@@ -282,6 +296,10 @@ class SnapshotScripts:
     def note_snapshot(self, workflow: str, **told: Any) -> bool:
         """A snapshot is on disk. Returns whether the workflow is paused."""
         return bool(self._call("note_snapshot", {"workflow": workflow, **told})[b"paused"])
+
+    def note_failure(self, workflow: str, why: str) -> None:
+        """A snapshot of a paused workflow was not taken; its pause tells so."""
+        self._call("note_snapshot", {"workflow": workflow, "failed": why[:500]})
 
     def restore_begin(
         self, snapshot: str, *, workflow: str, holder: str, batches: Sequence[str], hold: float = HOLD

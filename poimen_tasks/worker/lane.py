@@ -79,6 +79,10 @@ class Lane(LaneCalls):
 
     def _run(self) -> str:
         born = quantum = perf_counter()
+        if self.host.leaving() and not self.host.eager:
+            # Its message was in this worker's hands when it was told to leave: the slot goes on to another one.
+            self._step("finish", {"begin": True, "k": 0, "t": "yield"}, LaneReport())
+            return str(self._ended)
         reply = self._step("step", {"begin": True, "k": 1, "t": "free"}, LaneReport())
         if self._ended is not None:
             return self._ended
