@@ -81,6 +81,7 @@ class Departure:
         self._grace = grace
         self._deadline = float("inf")
         self._begun = threading.Lock()
+        self._cold = False
         # Not a daemon: the process does not end before what it runs is settled, however Celery ends.
         self._thread = threading.Thread(target=self._run, name="poimen-departure", daemon=False)
 
@@ -88,8 +89,10 @@ class Departure:
         """No item begins here any more. Called again, it may only shorten the time that is left.
 
         Args:
-            within: seconds until the pool is ended by somebody else; running items are asked to stop in time before.
+            within: of a cold shutdown, seconds until running items are asked to stop, so that they have in time before
+                the pool is ended; None for a warm one.
         """
+        self._cold = self._cold or within is not None
         self._shared.leaving = True
         limits = [limit for limit in (self._grace, within) if limit is not None]
         if limits:
@@ -117,6 +120,9 @@ class Departure:
             keep_workflows(self._keeper.store, self._snapshots, self._keeper.served())
         except Exception:
             log.exception("leaving: unexpected error; what runs here is given to others when its lease is over")
+        finally:
+            if self._cold:  # a cold shutdown tells nobody of its end
+                self._keeper.stop()
 
     def _wait(self, until: Callable[[], float]) -> bool:
         """Wait for the lanes to end. False when it is time to stop waiting."""
