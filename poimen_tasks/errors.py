@@ -20,6 +20,7 @@ PoimenError
 ├── CacheTimeout             (TimeoutError) the deadline passed; another call still computes the value
 ├── NotPaused                (ValueError)   resume of a scope that is not paused
 ├── StaleEpoch               (ValueError)   resume of a pause that a newer one has replaced
+├── PauseTimeout             (TimeoutError) the deadline passed; a pause that was waited for goes on
 ├── WouldDeadlock            (RuntimeError) waiting inside a task for a batch that is not over
 ├── DispatchAborted                         a later slice was bad; what was pending is cancelled
 ├── StoreUnavailable         (ConnectionError) the Redis server does not answer
@@ -53,6 +54,7 @@ __all__ = [
     "ItemNotFound",
     "LayoutMismatch",
     "NotPaused",
+    "PauseTimeout",
     "Paused",
     "PayloadTooLarge",
     "PoimenError",
@@ -171,6 +173,10 @@ class NotPaused(PoimenError, ValueError):
 
 class StaleEpoch(PoimenError, ValueError):
     """The pause was replaced by a newer one."""
+
+
+class PauseTimeout(PoimenError, TimeoutError):
+    """The deadline passed: a scope was not quiet yet, or was neither paused nor resumed."""
 
 
 class WouldDeadlock(PoimenError, RuntimeError):

@@ -245,13 +245,11 @@ class Restorer:
             SnapshotConflict: somebody else goes on with it, or a batch is there already.
         """
         open_: _Batch | None = None
-        seen, ended = 0, False
-        for kind, values in self._reader.sections():
+        ended = False
+        for seen, (kind, values) in enumerate(self._reader.sections()):
             if kind == "end":
                 ended = values == [seen]
-                break
-            seen += 1
-            if kind == "batch":
+            elif kind == "batch":
                 batch, record, _when, total = values
                 open_ = _Batch(self._reader.path, batch, record, total)
                 open_.skipped = self._write(open_, Piece({}))

@@ -87,7 +87,7 @@ class Shelf:
             if isinstance(error, PoimenError):
                 raise
             raise SnapshotFailed(
-                f"snapshot of workflow {workflow!r} could not be written to {str(target)!r}: {error.strerror or error}; "
+                f"snapshot of workflow {workflow!r} could not be written to {str(target)!r} ({error.strerror or error}); "
                 "what was there before is untouched"
             ) from error
         finally:

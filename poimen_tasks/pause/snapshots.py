@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import poimen_tasks
 from poimen_tasks import codec
-from poimen_tasks._checks import MOST_SECONDS, expected
+from poimen_tasks._checks import MOST_SECONDS, check_number, expected
 from poimen_tasks.errors import (
     InvalidArgument,
     LayoutMismatch,
@@ -21,6 +21,7 @@ from poimen_tasks.errors import (
     PoimenError,
     SnapshotConflict,
     SnapshotCorrupt,
+    SnapshotFailed,
     SnapshotNotFound,
     SnapshotTooNew,
 )
@@ -145,6 +146,19 @@ class Snapshots:
         )
         return snapshot
 
+    def keep_paused(self, workflow: str, *, actor: str | None, reason: str) -> Snapshot:
+        """Take a workflow that was just paused.
+
+        Raises:
+            SnapshotFailed: it was not kept; says that the pause holds.
+        """
+        try:
+            return self.create(workflow, actor=actor, reason=reason)
+        except PoimenError as error:
+            raise SnapshotFailed(
+                f"workflow {workflow!r} is paused and stays so, but it was not kept: {error}"
+            ) from error
+
     def _fill(  # noqa: PLR0917 - called in one place
         self,
         file: IO[bytes],
@@ -219,9 +233,10 @@ class Snapshots:
     def _readable(self) -> Iterator[Snapshot]:
         shelf = self._shelf
         for generation, path in shelf.files():
+            if generation < 0:
+                log.warning("left out: %s is no snapshot of ours: it is named otherwise, or a link", path)
+                continue
             try:
-                if generation < 0:
-                    raise SnapshotCorrupt(f"snapshot {str(path)!r}: it is named otherwise than snapshots are")
                 yield shelf.value(path, generation)
             except (SnapshotNotFound, SnapshotCorrupt, SnapshotTooNew) as error:
                 log.warning("left out: %s", error)
@@ -300,8 +315,8 @@ class Snapshots:
         snapshot = self.latest(workflow, generation=generation)
         if snapshot.layout != str(LAYOUT):
             raise LayoutMismatch(
-                f"the snapshot of workflow {snapshot.workflow!r} has layout {snapshot.layout}, this version reads layout "
-                f"{LAYOUT}: restore it with version {snapshot.version}"
+                f"the snapshot of workflow {snapshot.workflow!r} has layout {snapshot.layout}, this version reads "
+                f"layout {LAYOUT}: restore it with version {snapshot.version}"
             )
         who = _actor(actor)
         try:
@@ -430,8 +445,7 @@ def _moment_of(age: float | timedelta | datetime) -> datetime:
             raise InvalidArgument(f"age {age!r}: expected a datetime with a time zone, seconds, or a timedelta")
         return age
     seconds = age.total_seconds() if isinstance(age, timedelta) else age
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= MOST_SECONDS:
-        raise expected("age", "seconds from 0, a timedelta, or a datetime", age)
+    check_number("age", seconds, least=0, most=MOST_SECONDS)
     return datetime.now(UTC) - timedelta(seconds=seconds)
 
 

@@ -79,11 +79,7 @@ class Lane(LaneCalls):
 
     def _run(self) -> str:
         born = quantum = perf_counter()
-        if self.host.leaving() and not self.host.eager:
-            # Its message was in this worker's hands when it was told to leave: the slot goes on to another one.
-            self._step("finish", {"begin": True, "k": 0, "t": "yield"}, LaneReport())
-            return str(self._ended)
-        reply = self._step("step", {"begin": True, "k": 1, "t": "free"}, LaneReport())
+        reply = self._step(*self._first_step(), LaneReport())
         if self._ended is not None:
             return self._ended
         self._begin(reply[b"info"])
@@ -123,6 +119,12 @@ class Lane(LaneCalls):
             if self._timer is not None:
                 self._timer.close()
         return str(self._ended)
+
+    def _first_step(self) -> tuple[str, dict[str, Any]]:
+        """Begin and claim; or, when this worker was told to leave while it had the message, hand the slot on."""
+        if self.host.leaving() and not self.host.eager:
+            return "finish", {"begin": True, "k": 0, "t": "yield"}
+        return "step", {"begin": True, "k": 1, "t": "free"}
 
     def _take(self, reply: dict[bytes, Any]) -> bool:
         """Open a claim; False when it is another worker's to run, and this lane ends."""
