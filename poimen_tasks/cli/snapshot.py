@@ -139,8 +139,8 @@ def _finished(batch: object) -> int:
 @click.option("--reason", default="", help="Why; for the audit log.")
 @click.option("--actor", default=default_actor, show_default="$USER", help="Who; for the audit log.")
 def restore(
-    *, app: str | None, directory: Path | None, as_json: bool, workflow: str, paused: bool, generation: int, reason: str,
-    actor: str,
+    *, app: str | None, directory: Path | None, as_json: bool, workflow: str, paused: bool, generation: int,
+    reason: str, actor: str,
 ) -> None:  # fmt: skip
     """Bring WORKFLOW back into a Redis that does not know its batches.
 

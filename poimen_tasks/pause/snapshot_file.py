@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -95,11 +96,15 @@ def _corrupt(path: Path, why: str) -> SnapshotCorrupt:
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     """A regular file, not what a link leads to."""
     try:
-        number = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
+        # A pipe in its place would be waited for.
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         raise SnapshotNotFound(f"snapshot {str(path)!r}: there is no such file") from None
     except OSError as error:
         raise _corrupt(path, f"it cannot be read ({error.strerror})") from error
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise _corrupt(path, "it is no file")
     with os.fdopen(number, "rb") as file:
         yield file
 

@@ -87,7 +87,7 @@ class Shelf:
             if isinstance(error, PoimenError):
                 raise
             raise SnapshotFailed(
-                f"snapshot of workflow {workflow!r} could not be written to {str(target)!r} ({error.strerror or error}); "
+                f"snapshot of workflow {workflow!r} was not written to {str(target)!r} ({error.strerror or error}): "
                 "what was there before is untouched"
             ) from error
         finally:
@@ -138,7 +138,7 @@ class Shelf:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         number = os.open(self.directory / _LOCK, flags, 0o600)
         try:
             fcntl.flock(number, fcntl.LOCK_EX)
@@ -243,7 +243,7 @@ def _remove(path: Path) -> None:
 @contextmanager
 def _new_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that nobody else has; on the disk when the block ends."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
         yield file
         file.flush()

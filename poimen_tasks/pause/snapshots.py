@@ -8,16 +8,12 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
-import poimen_tasks
-from poimen_tasks import codec
-from poimen_tasks._checks import MOST_SECONDS, check_number, expected
 from poimen_tasks.errors import (
-    InvalidArgument,
     LayoutMismatch,
-    NotPaused,
     PoimenError,
     SnapshotConflict,
     SnapshotCorrupt,
@@ -27,11 +23,19 @@ from poimen_tasks.errors import (
 )
 from poimen_tasks.ids import check_labels, check_name
 from poimen_tasks.pause.cut import Taker
-from poimen_tasks.pause.restore import Publish, Restorer
-from poimen_tasks.pause.snapshot import MOST_TASKS, Snapshot, SnapshotStats
+from poimen_tasks.pause.restore import Publish
+from poimen_tasks.pause.revive import Revival
+from poimen_tasks.pause.snapshot import Snapshot, SnapshotStats
 from poimen_tasks.pause.snapshot_file import SnapshotWriter
 from poimen_tasks.pause.snapshot_shelf import Shelf
-from poimen_tasks.pause.summary import StageSummary
+from poimen_tasks.pause.snapshot_words import (
+    actor_of,
+    generation_of,
+    live_fields,
+    moment_of,
+    plain_fields,
+    task_fields,
+)
 from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store
 from poimen_tasks.store.keys import LAYOUT
@@ -39,6 +43,13 @@ from poimen_tasks.store.keys import LAYOUT
 __all__ = ["Snapshots"]
 
 log = logging.getLogger(__name__)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("poimen-tasks")
+    except metadata.PackageNotFoundError:  # run from its sources
+        return "unknown"
 
 
 def _quiet(_items: int) -> None:
@@ -124,17 +135,17 @@ class Snapshots:
             SnapshotFailed: it could not be written; the one before is untouched.
             StoreUnavailable: Redis does not answer.
         """
-        name, who = check_name(workflow, "workflow"), _actor(actor)
+        name, who = check_name(workflow, "workflow"), actor_of(actor)
         given = {
             "stage": stage if stage is None else check_name(stage, "stage"),
-            **_tasks("completed", completed_tasks),
-            **_tasks("pending", pending_tasks),
-            **_tasks("failed", failed_tasks),
+            **task_fields("completed", completed_tasks),
+            **task_fields("pending", pending_tasks),
+            **task_fields("failed", failed_tasks),
             "current_task_id": None if current_task_id is None else check_labels([current_task_id], "task id")[0],
             "current_activity_id": None if current_activity_id is None else str(current_activity_id)[:256],
-            "task_metrics": _plain("task_metrics", task_metrics),
-            "workflow_metrics": _plain("workflow_metrics", workflow_metrics),
-            "configuration": _plain("configuration", configuration),
+            "task_metrics": plain_fields("task_metrics", task_metrics),
+            "workflow_metrics": plain_fields("workflow_metrics", workflow_metrics),
+            "configuration": plain_fields("configuration", configuration),
             "error": None if error is None else str(error)[:2000],
         }
         own = {key: value for key, value in given.items() if value is not None}
@@ -175,7 +186,7 @@ class Snapshots:
             "timestamp": store.reads.now(),
             "actor": actor,
             "reason": str(reason)[:1000],
-            "version": poimen_tasks.__version__,
+            "version": _version(),
             "layout": str(LAYOUT),
             "namespace": settings.namespace,
         }
@@ -187,7 +198,7 @@ class Snapshots:
         taker.write("pauses", pauses)
         stages = [found for batch in names if (found := taker.take(batch)) is not None]
         taker.end()
-        told |= _live(stages) | own | {"pauses": pauses, "batches": [one.described() for one in stages]}
+        told |= live_fields(stages) | own | {"pauses": pauses, "batches": [one.described() for one in stages]}
         paused_at = pauses.get(f"w:{workflow}", {}).get("paused_at")
         told["paused_at"] = float(paused_at) if paused_at else None
         size = writer.finish(Snapshot.unpacked(told).packed())
@@ -208,7 +219,7 @@ class Snapshots:
             SnapshotTooNew: a newer version of this package wrote it.
         """
         name, shelf = check_name(workflow, "workflow"), self._shelf
-        path = shelf.path(name, _generation(generation))
+        path = shelf.path(name, generation_of(generation))
         if not path.is_symlink() and not path.exists():
             which = f" of generation {generation}" if generation else ""
             raise SnapshotNotFound(f"workflow {name!r} has no snapshot{which} in {str(shelf.directory)!r}")
@@ -271,7 +282,7 @@ class Snapshots:
 
     def clear_older_than(self, age: float | timedelta | datetime) -> int:
         """Remove snapshots that are older than so many seconds, a timedelta, or a moment. Returns how many."""
-        limit, shelf, gone = _moment_of(age), self._shelf, 0
+        limit, shelf, gone = moment_of(age), self._shelf, 0
         for one in self.all(generations=True):
             if one.timestamp < limit:
                 shelf.remove_one(shelf.path(one.workflow, one.generation))
@@ -318,64 +329,20 @@ class Snapshots:
                 f"the snapshot of workflow {snapshot.workflow!r} has layout {snapshot.layout}, this version reads "
                 f"layout {LAYOUT}: restore it with version {snapshot.version}"
             )
-        who = _actor(actor)
+        who = actor_of(actor)
         try:
-            self._restore(snapshot, who, str(reason)[:1000], resume=resume, progress=progress or _quiet)
+            revival = Revival(
+                self._get_store(), snapshot, actor=who, reason=str(reason)[:1000], publish=self._publish,
+                publish_calls=self._publish_calls,
+            )  # fmt: skip
+            reader = self._shelf.open(snapshot.workflow, snapshot.generation)
+            revival.run(reader, resume=resume, progress=progress or _quiet)
         except SnapshotConflict:
             raise
         except PoimenError:
             self._note(snapshot, success=False)
             raise
         return self._note(snapshot, success=True) if resume else snapshot
-
-    def _restore(
-        self, snapshot: Snapshot, actor: str, reason: str, *, resume: bool, progress: Callable[[int], None]
-    ) -> None:
-        store, holder = self._get_store(), secrets.token_hex(8)
-        reader = self._shelf.open(snapshot.workflow, snapshot.generation)
-        names = [str(batch["batch_id"]) for batch in snapshot.batches]
-        begin: dict[str, Any] = {"workflow": snapshot.workflow, "holder": holder, "batches": names}
-        store.snapshots.restore_begin(snapshot.id, **begin)
-        try:
-            own = f"w:{snapshot.workflow}"
-            for scope, state in snapshot.pauses.items():
-                if scope != own or not resume:
-                    _pause_again(store, scope, state, snapshot.id)
-            restorer = Restorer(
-                store, reader, snapshot=snapshot.id, holder=holder, actor=actor, reason=reason,
-                publish=self._publish, progress=progress,
-            )  # fmt: skip
-            restorer.run()
-            store.snapshots.restore_done(
-                snapshot.id, holder=holder, workflow=snapshot.workflow, batches=restorer.batches, items=restorer.items,
-                actor=actor, reason=reason,
-            )  # fmt: skip
-        except BaseException:
-            self._let_go(store, snapshot.id, begin)
-            raise
-        if resume:
-            self._resume(store, own, actor)
-
-    @staticmethod
-    def _let_go(store: Store, snapshot_id: str, begin: dict[str, Any]) -> None:
-        """Another one may go on at once."""
-        try:
-            store.snapshots.restore_begin(snapshot_id, **begin, hold=0.0)
-        except PoimenError as error:
-            log.warning("a restore that broke off can be taken up in half a minute: %s", error)
-
-    def _resume(self, store: Store, scope: str, actor: str) -> None:
-        """The workflow may have been paused here before it came back."""
-        try:
-            reply = store.pauses.resume_scope(scope, reason="restored", actor=actor)
-        except NotPaused:
-            return
-        while True:
-            self._publish(reply.tickets, {})
-            self._publish_calls(reply.calls)
-            if not reply.left:
-                return
-            reply = store.pauses.release_held(scope)
 
     def mark_resumed(self, workflow: str, *, success: bool = True) -> Snapshot:
         """Note in the newest snapshot of a workflow that it was resumed, or that it was tried.
@@ -395,81 +362,3 @@ class Snapshots:
         )
         self._shelf.note_resumed(noted)
         return noted
-
-
-def _pause_again(store: Store, scope: str, state: Mapping[str, str], snapshot_id: str) -> None:
-    """A pause comes back with its batches, in front of them."""
-    ends = state.get("expires_at")
-    store.pauses.pause_scope(
-        scope,
-        reason=state.get("reason", ""),
-        actor=state.get("actor") or "unknown",
-        expires=max(0.0, float(ends) - store.reads.now()) if ends else None,
-        request_id=snapshot_id,
-    )
-
-
-# --- what is given and what is told ------------------------------------------------------------------------------
-
-
-def _actor(actor: str | None) -> str:
-    return "unknown" if actor is None else check_name(actor, "actor")
-
-
-def _generation(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1000:
-        raise expected("generation", "a whole number from 0 to 999", value)
-    return value
-
-
-def _tasks(kind: str, ids: Iterable[str] | None) -> dict[str, Any]:
-    if ids is None:
-        return {}
-    if isinstance(ids, str):
-        raise expected(f"{kind}_tasks", "a list of task ids", ids)
-    listed = check_labels(list(ids), "task id") if (ids := list(ids)) else []
-    return {f"{kind}_tasks": listed[:MOST_TASKS], kind: len(listed)}
-
-
-def _plain(what: str, value: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    if not isinstance(value, Mapping):
-        raise expected(what, "a dict", value)
-    return dict(codec.jsonable(dict(value), what=what))
-
-
-def _moment_of(age: float | timedelta | datetime) -> datetime:
-    if isinstance(age, datetime):
-        if age.tzinfo is None:
-            raise InvalidArgument(f"age {age!r}: expected a datetime with a time zone, seconds, or a timedelta")
-        return age
-    seconds = age.total_seconds() if isinstance(age, timedelta) else age
-    check_number("age", seconds, least=0, most=MOST_SECONDS)
-    return datetime.now(UTC) - timedelta(seconds=seconds)
-
-
-def _live(stages: list[StageSummary]) -> dict[str, Any]:
-    """What the batches tell: of the newest that is not over, else of the newest."""
-    if not stages:
-        return {}
-    current = next((one for one in reversed(stages) if not one.over), stages[-1])
-    totals: dict[str, int] = {}
-    for one in stages:
-        for name, count in one.counters().items():
-            totals[name] = totals.get(name, 0) + count
-    return {
-        "stage": current.stage,
-        "completed_tasks": current.completed,
-        "pending_tasks": current.pending,
-        "failed_tasks": current.failed,
-        "completed": current.completed_count,
-        "pending": current.pending_count,
-        "failed": current.failed_count,
-        "current_task_id": current.current,
-        "current_activity_id": current.activity,
-        "error": current.error,
-        "task_metrics": {one.stage: one.counters() for one in stages},
-        "workflow_metrics": {"batches": len(stages), **totals},
-        "configuration": {one.stage: one.configuration() for one in stages},
-    }
