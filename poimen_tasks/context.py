@@ -6,13 +6,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from poimen_tasks.cache_key import CacheKey
     from poimen_tasks.store.cache_scripts import Labels
 
-__all__ = ["RunningItem", "current_item", "enter", "leading", "may_wait_for"]
+__all__ = ["UNSET", "RunningItem", "current_item", "enter", "leading", "may_wait_for"]
+
+UNSET: Any = type("Unset", (), {"__repr__": lambda _self: "UNSET"})()
+"""No state was given: None is one."""
 
 
 @dataclass(slots=True)
@@ -25,6 +28,7 @@ class RunningItem:
         position: the item's place in the batch.
         attempt: which run of the item this is, from 1.
         is_cancelled: asks, at most a few times a second, whether the batch or this item was cancelled.
+        checkpoint: what `poimen.checkpoint` does inside of this item.
         origin: what runs, for derived ids: the batch, or a callback's hidden batch, which has the round in its id.
         revoked: whether it was this item alone that was cancelled; set by `is_cancelled`.
         filed: the cache key and the labels of an item whose own run asks the cache, because its lane did not.
@@ -36,6 +40,7 @@ class RunningItem:
     stage: str
     actor: str
     is_cancelled: Callable[[], bool]
+    checkpoint: Callable[[Any], Any]
     position: int = 0
     attempt: int = 1
     origin: str = ""

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from celery import _state, states
 from celery.app import trace
+from celery.exceptions import Ignore
 from kombu import pools
 from kombu.exceptions import EncodeError
 
-from poimen_tasks.errors import SerializationError, UnsupportedWork
+from poimen_tasks.errors import Paused, SerializationError, UnsupportedWork
 from poimen_tasks.store.wire import pack_result
 from poimen_tasks.worker.failures import call_mismatch, described
 from poimen_tasks.worker.retrying import install_retry
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Capture",
     "KeptRetry",
+    "PausedItem",
     "ResultError",
     "build_item_tracer",
     "capture_here",
@@ -161,8 +163,14 @@ def in_focus(task: Any) -> Iterator[None]:
         stack.pop()
 
 
-#: What Celery's function reads from here instead of from its own module.
-_OURS = {"saferepr": _no_text, "logger": _QuietLogger(trace.logger), "_task_stack": _FocusStack}
+#: What Celery's function reads from here instead of from its own module. It catches `Ignore`, without hooks and log
+#: lines; so an item leaves that raised our own `Paused` by itself.
+_OURS = {
+    "saferepr": _no_text,
+    "logger": _QuietLogger(trace.logger),
+    "_task_stack": _FocusStack,
+    "Ignore": (Ignore, Paused),
+}
 _MOST_WRAPPERS = 8
 
 
@@ -199,6 +207,10 @@ def _tracer_builder() -> Callable[..., Any]:
     same.
     """
     return _made_ours(trace.build_tracer) or trace.build_tracer
+
+
+class PausedItem(Paused, Ignore):
+    """What `checkpoint()` raises: Celery's own wrappers let it pass, and its tracer takes it for no failure."""
 
 
 class ResultError(SerializationError, EncodeError):
