@@ -12,7 +12,18 @@ if TYPE_CHECKING:
     from poimen_tasks.cache_key import CacheKey
     from poimen_tasks.store.cache_scripts import Labels
 
-__all__ = ["UNSET", "RunningItem", "current_item", "enter", "leading", "may_wait_for"]
+__all__ = [
+    "UNSET",
+    "RunningCall",
+    "RunningItem",
+    "current_call",
+    "current_item",
+    "enter",
+    "enter_call",
+    "leading",
+    "may_wait_for",
+    "origin_here",
+]
 
 UNSET: Any = type("Unset", (), {"__repr__": lambda _self: "UNSET"})()
 """No state was given: None is one."""
@@ -49,6 +60,22 @@ class RunningItem:
     filed: tuple[CacheKey, Labels] | None = None
 
 
+@dataclass(slots=True, frozen=True)
+class RunningCall:
+    """The plain Celery call that runs now.
+
+    Attributes:
+        id: its message id.
+        workflow, batch: what it belongs to, as its message says; empty for none.
+        begun: whether the store was asked, and let it begin.
+    """
+
+    id: str
+    workflow: str
+    batch: str
+    begun: bool
+
+
 _local = threading.local()
 
 
@@ -62,6 +89,24 @@ def enter(item: RunningItem | None) -> RunningItem | None:
     before = current_item()
     _local.item = item
     return before
+
+
+def current_call() -> RunningCall | None:
+    """The plain call that runs in this thread, or None outside of one."""
+    return getattr(_local, "call", None)
+
+
+def enter_call(call: RunningCall | None) -> RunningCall | None:
+    """A plain call begins or ends in this thread. Returns what was there, to be put back."""
+    before = current_call()
+    _local.call = call
+    return before
+
+
+def origin_here() -> tuple[str, str]:
+    """Workflow and batch of what runs in this thread, be it an item or a plain call; empty for none."""
+    running: RunningItem | RunningCall | None = current_item() or current_call()
+    return ("", "") if running is None else (running.workflow, running.batch)
 
 
 @contextmanager

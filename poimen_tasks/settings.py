@@ -78,6 +78,7 @@ class Settings(BaseSettings):
         shutdown_grace: seconds that running items may take after SIGTERM until they are asked to stop. None: as long
             as they take.
         restore_on_start: a worker that starts on an empty store restores the snapshots of its data directory.
+        pause_plain_calls: plain messages of tasks ask whether a pause covers them before they start.
     """
 
     model_config = SettingsConfigDict(
@@ -115,6 +116,7 @@ class Settings(BaseSettings):
     snapshot_on_pause: bool = Field(default=True, description="true or false")
     shutdown_grace: float | None = _seconds(None, "seconds, at least 0", ge=0)
     restore_on_start: bool = Field(default=False, description="true or false")
+    pause_plain_calls: bool = Field(default=True, description="true or false")
 
     def __init__(self, **values: Any) -> None:
         """Take settings as keywords, and the rest from the environment.

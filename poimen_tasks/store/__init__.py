@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from poimen_tasks.settings import Settings
 from poimen_tasks.store.cache_scripts import CacheScripts
+from poimen_tasks.store.call_scripts import CallScripts
 from poimen_tasks.store.client import Client, Refusal
 from poimen_tasks.store.keys import Keys
 from poimen_tasks.store.pause_reads import PauseReads
@@ -14,6 +15,7 @@ from poimen_tasks.store.snapshot_scripts import SnapshotScripts
 
 __all__ = [
     "CacheScripts",
+    "CallScripts",
     "Client",
     "Keys",
     "PauseReads",
@@ -34,6 +36,7 @@ class Store:
         self.keys = self.client.keys
         self.scripts = Scripts(self.client)
         self.cache = CacheScripts(self.client)
+        self.calls = CallScripts(self.client)
         self.pauses = PauseScripts(self.client)
         self.snapshots = SnapshotScripts(self.client)
         self.pause_reads = PauseReads(self.client)

@@ -72,7 +72,13 @@ TABLE: dict[str, Key] = {
     "pause_due": Key("p:due", "zset", "paused scopes by the time the pause expires", "until resumed"),
     "ramps": Key("p:ramp", "hash", "resumed scope to `rate|since|level|at`", "until lifted"),
     "paused_calls": Key("p:c", "hash", "message id to a plain call that is parked by a pause", "until it begins again"),
-    "running_calls": Key("p:rc", "hash", "message id to a plain call that runs", "until it ends"),
+    "paused_due": Key("p:cdue", "zset", "released parked calls by when they are published again", "until they begin"),
+    "paused_tries": Key("p:ctries", "hash", "released parked call to how often it was published", "until it begins"),
+    "paused_keep": Key("p:ckeep", "zset", "parked calls of groups by when to refresh the group's results", "with them"),
+    "resumed_calls": Key("p:cz", "zset", "parked calls that began again, by when that is forgotten", "a day each"),
+    "running_calls": Key(
+        "p:rc", "hash", "message id, worker and process to a plain call that runs", "its lease, renewed"
+    ),
     "cache_entry": Key("c:e:{key}", "string", "one cached result: header, labels, value", "until evicted or invalid"),
     "cache_lru": Key("c:lru", "zset", "cached results, the least recently used first", "with its entries"),
     "cache_expiry": Key("c:exp", "zset", "cached results by the time they expire", "with its entries"),
