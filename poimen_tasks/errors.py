@@ -25,6 +25,11 @@ PoimenError
 ├── LayoutMismatch                          the stored data has another layout number
 ├── SignatureMismatch        (TypeError)    a call that the worker's function does not take
 ├── WorkerLost                              the worker died while it ran the item
+├── AuditUnavailable         (OSError)      there is no audit log in the directory, or it cannot be read
+├── AuditCorrupt                            what was sealed is damaged or was changed
+├── AuditBacklog                            too many audit entries wait to be sealed
+├── AuditDiskError           (OSError)      the disk did not keep what was written; the sealer ends
+├── SealerConflict                          another sealer has the directory or the stream
 └── Cancelled                               raised inside a running task that was asked to stop
 ```
 """
@@ -32,6 +37,10 @@ PoimenError
 from __future__ import annotations
 
 __all__ = [
+    "AuditBacklog",
+    "AuditCorrupt",
+    "AuditDiskError",
+    "AuditUnavailable",
     "BatchExists",
     "BatchFailed",
     "BatchNotFound",
@@ -46,6 +55,7 @@ __all__ = [
     "LayoutMismatch",
     "PayloadTooLarge",
     "PoimenError",
+    "SealerConflict",
     "SerializationError",
     "SettingsError",
     "SignatureMismatch",
@@ -183,6 +193,26 @@ class SignatureMismatch(PoimenError, TypeError):
 
 class WorkerLost(PoimenError):
     """The worker died while it ran the item."""
+
+
+class AuditUnavailable(PoimenError, OSError):
+    """There is no audit log in the directory, or it cannot be read."""
+
+
+class AuditCorrupt(PoimenError):
+    """The sealed audit log is damaged or was changed: the message names the first bad line, and why."""
+
+
+class AuditBacklog(PoimenError):
+    """Too many audit entries wait in Redis to be sealed: start the sealer, `poimen audit seal`."""
+
+
+class AuditDiskError(PoimenError, OSError):
+    """The disk did not keep what the sealer wrote; a failed fsync is never tried again, the sealer ends."""
+
+
+class SealerConflict(PoimenError):
+    """Another sealer has the directory or the stream."""
 
 
 class Cancelled(PoimenError):
