@@ -1,5 +1,6 @@
-"""The audit stream's verbs in the store, one method a script; see `lua/` for what each does, `lua/include/sealer.lua` for
-the fields that are kept.
+"""The audit stream's verbs in the store, one method a script; see `lua/` for what each does.
+
+The fields that are kept about the stream and its sealer are explained in `lua/include/sealer.lua`.
 """
 
 from __future__ import annotations
@@ -91,9 +92,9 @@ class StreamState(NamedTuple):
 class AuditScripts:
     """The verbs of the audit stream. Whoever takes entries off it names its token and the epoch that it knows.
 
-    They raise `StreamChanged` when the stream is not what the caller knew, or no longer the caller's; registering raises
-    `SealerConflict` while another sealer lives. None is asked for again by itself when the server does not answer: the server may come back with an older
-    state, so the sealer has to look anew.
+    They raise `StreamChanged` when the stream is not what the caller knew, or no longer the caller's; registering
+    raises `SealerConflict` while another sealer lives. None is tried again by itself when the server does not answer:
+    it may come back with an older state, so the sealer has to look anew.
     """
 
     def __init__(self, client: Client) -> None:
@@ -142,10 +143,24 @@ class AuditScripts:
         count: int,
         told: tuple[int, int],
         look: bool = False,
+        removed: bool = False,
     ) -> StreamState:
-        """Say what is on disk, and take it off the stream; `told` is of what dropped and vanished entries events tell."""
+        """Say what is on disk, and take it off the stream.
+
+        Args:
+            token: of the registered sealer.
+            epoch: of the stream.
+            was: lines that were published before.
+            size: lines that are on disk now.
+            root: the Merkle root over them, in hex.
+            cursor: the id of the last entry among them.
+            count: entries that are on disk since `was`, and were still in the stream.
+            told: how many dropped and how many vanished entries events tell of.
+            look: the sealer did look at everything anew.
+            removed: and found that somebody deleted the stream.
+        """
         request = {"token": token, "epoch": epoch, "was": was, "size": size, "root": root, "cursor": cursor}
-        request |= {"count": count, "dropped_told": told[0], "vanished_told": told[1], "look": look}
+        request |= {"count": count, "dropped_told": told[0], "vanished_told": told[1], "look": look, "removed": removed}
         return StreamState.of(self._call("publish_sealed", request))
 
     def rewind_stream(self, token: str, epoch: str, *, above: str) -> StreamState:

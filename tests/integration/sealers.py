@@ -7,13 +7,17 @@ from typing import Any
 from poimen_tasks.store import Store
 from poimen_tasks.store.audit_scripts import StreamState
 
+ONE = "one"
+
 __all__ = ["Sealer", "add", "ids", "meta", "register"]
 
 
 def add(store: Store, count: int = 1, payload: bytes = b"") -> list[str]:
     """Put entries into the stream as a script's include does; returns their ids."""
     key = store.keys.build("audit")
-    return [store.client.redis.xadd(key, {"t": "test.entry", "h": b"\x80", "d": payload}).decode() for _ in range(count)]
+    return [
+        store.client.redis.xadd(key, {"t": "test.entry", "h": b"\x80", "d": payload}).decode() for _ in range(count)
+    ]
 
 
 def ids(store: Store) -> list[str]:
@@ -27,7 +31,7 @@ def meta(store: Store) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in found.items()}
 
 
-def register(store: Store, token: str = "one", *, home: str = "home", lease: float = 60.0) -> StreamState:
+def register(store: Store, token: str = ONE, *, home: str = "home", lease: float = 60.0) -> StreamState:
     """Register a sealer."""
     return store.audit.register_sealer(token, who=f"sealer {token}", home=home, lease=lease)
 
@@ -35,7 +39,7 @@ def register(store: Store, token: str = "one", *, home: str = "home", lease: flo
 class Sealer:
     """A registered sealer that keeps nothing but its numbers."""
 
-    def __init__(self, store: Store, token: str = "one", *, home: str = "home", lease: float = 60.0) -> None:
+    def __init__(self, store: Store, token: str = ONE, *, home: str = "home", lease: float = 60.0) -> None:
         self.store = store
         self.token = token
         self.state = register(store, token, home=home, lease=lease)

@@ -33,7 +33,7 @@ def test_dispatch_is_refused(store):
     add(store, 20)
     open_batch(store, "fits")
     before = lanes.snapshot(store)
-    with pytest.raises(AuditBacklog, match=r"23 audit entries wait .* `poimen audit seal`"):
+    with pytest.raises(AuditBacklog, match=r"23 audit entries wait .*`poimen audit seal`"):
         open_batch(store, "refused")
     assert lanes.snapshot(store) == before
     catch_up(sealer)
@@ -56,8 +56,8 @@ def test_claims_stop_and_go_on(store):
     (ticket, *_) = open_batch(store, count=10)
     lane = begin(store, ticket, 2)
     add(store, 60)
-    reply = lane.step(2, ok=list(lane.holds))
-    assert (reply.why, reply.claim) == ("backlog", None)
+    reply = lane.claim(2, ok=list(lane.holds))
+    assert (reply.why, reply.positions) == ("backlog", [])
     assert reply.tickets == [], "a new lane would leave at once"
     status = store.reads.status("b")
     assert (status.succeeded, status.pending, status.running) == (2, 8, 0)
@@ -75,8 +75,7 @@ def test_a_ticket_that_was_out(store):
     Sealer(store)
     (ticket, *_) = open_batch(store, count=3)
     add(store, 60)
-    lane = begin(store, ticket)
-    assert lane.last.why == "backlog"
+    assert lanes.Lane(store, ticket).begin().why == "backlog"
     assert lanes.counters(store) == {}
     assert lanes.holds_together(store)
 
@@ -92,7 +91,7 @@ def test_finish_never_stops(store):
 
 
 def test_without_a_sealer_there_is_none(store):
-    """While no sealer is registered the stream is bounded instead, what was dropped is counted, and nothing is refused."""
+    """While no sealer is registered the stream is bounded instead, and nothing is refused."""
     for number in range(60):
         open_batch(store, f"b{number}", count=1)
     assert 50 <= len(ids(store)) <= 100

@@ -128,7 +128,9 @@ def test_idempotence_comes_first(name):
 
 def test_every_script_has_its_verb():
     """A verb has one name: the script's file and the method (style)."""
-    methods = {name for kind in (Scripts, CacheScripts, AuditScripts) for name in vars(kind) if not name.startswith("_")}
+    methods = {
+        name for kind in (Scripts, CacheScripts, AuditScripts) for name in vars(kind) if not name.startswith("_")
+    }
     methods -= {
         "activities",
         "await_audit",
@@ -150,7 +152,12 @@ def test_no_key_is_spelled_in_a_script():
     """Scripts make keys with the table's builders only: what follows a command's name is never a text of their own."""
     for path in LUA.rglob("*.lua"):
         code = "\n".join(line.partition("--")[0] for line in path.read_text().splitlines())
-        assert re.findall(r"redis\.call\('(?!TIME)\w+', (?!K\.|'(?:STREAM|CREATE|DESTROY)', K\.|key\b|key\(|once_key\b)\S+", code) == [], path.name
+        assert (
+            re.findall(
+                r"redis\.call\('(?!TIME)\w+', (?!K\.|'(?:STREAM|CREATE|DESTROY)', K\.|key\b|key\(|once_key\b)\S+", code
+            )
+            == []
+        ), path.name
 
 
 def test_builders_agree(store):

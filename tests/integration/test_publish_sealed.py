@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from poimen_tasks.store.audit_scripts import StreamChanged
-from tests.integration.lanes import assert_layout, open_batch
+from tests.integration.lanes import assert_layout
 from tests.integration.sealers import Sealer, add, ids, meta
 
 
@@ -112,14 +112,6 @@ def test_sign_of_life(store):
     store.client.redis.hset(store.keys.build("audit_meta"), "beat", 1)
     assert not store.audit.describe_audit().alive
     assert sealer.publish([]).alive
-
-
-def test_without_memory(store, eventually):
-    """A server that is out of memory takes no new work, and is sealed all the same: that frees memory."""
-    sealer = Sealer(store)
-    open_batch(store, count=1)
-    read = sealer.read()
-    assert sealer.publish(read).length == 0
 
 
 def test_layout(store):

@@ -3,7 +3,8 @@
 -- Refused as BEHIND when the last sealed entry is not in the stream: the store lost it, or somebody removed it, and the
 -- sealer has to look at everything anew. Whole blocks of entries are freed, so the number of them matters little.
 -- Request: token, epoch, was, size (lines), root, cursor (id), count (of entries since `was` that were still there),
---   look (true: the sealer did look at everything), dropped_told, vanished_told
+--   look (true: the sealer did look at everything), removed (true: and found that the stream was), dropped_told,
+--   vanished_told
 -- Reply: the fields of sealer.lua, and now, alive, length, added, last, oldest; behind (entries that the stream is short of).
 -- The same request again finds its work done. With `size` as it was it is a sign of life, and looks for what vanished.
 --@include sealer
@@ -27,6 +28,7 @@ local missing = gone - (meta.gone + request.count + drops)
 redis.call('HSET', K.audit_meta,
   'sealed', request.size, 'root', request.root, 'cursor', request.cursor, 'gone', gone, 'counted', meta.dropped,
   'dropped_told', request.dropped_told, 'vanished_told', request.vanished_told)
+if request.removed then redis.call('HSET', K.audit_meta, 'vanished_at', now) end
 if missing > 0 then redis.call('HSET', K.audit_meta, 'vanished', meta.vanished + missing, 'vanished_at', now) end
 local reply = describe(read_meta())
 reply.behind = math.max(0, -missing)

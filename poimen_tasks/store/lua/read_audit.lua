@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- read_audit: entries of the stream behind an id, of the caller's epoch and for the registered sealer only.
 -- Request: token, epoch, after (id), count, bytes (no further entry is added over it), most (an id; optional: none behind
 -- it). Reply: {entries = {id, {field, value…}}…, full (true: there may be more)}
