@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import poimen_tasks
-from poimen_tasks.cli import cache, cancel, concurrency, doctor, retry, run, status, up, watch, worker
+from poimen_tasks.cli import audit, cache, cancel, concurrency, doctor, retry, run, status, up, watch, worker
 from poimen_tasks.cli.output import APP, Failure
 from poimen_tasks.errors import PoimenError
 
@@ -42,6 +42,7 @@ class _Commands(click.Group):
         retry.retry,
         concurrency.concurrency,
         cache.cache,
+        audit.audit,
         doctor.doctor,
     ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
