@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import msgpack
 
 from poimen_tasks.audit.event import iso
-from poimen_tasks.audit.items import expand_items
+from poimen_tasks.audit.items import expand_items, finished_lines
 from poimen_tasks.audit.wording import Head, describe, read_header
 from poimen_tasks.codec import decode, jsonable
 from poimen_tasks.errors import PoimenError
+from poimen_tasks.store.wire import decode_outcomes
 
 __all__ = ["LARGE", "RECORDED", "Expanded", "encode_event", "expand_entry", "expand_lines"]
 
@@ -55,14 +56,7 @@ def expand_entry(epoch: str, stream_id: str, fields: Mapping[bytes, bytes]) -> l
         stream_id: the entry's id.
         fields: its fields as the server returned them.
     """
-    try:
-        events = _expand(epoch, stream_id, fields)
-        # What an entry holds may be anything: whether it can be written is known when it was.
-        for event in events:
-            _write(event)
-    except (PoimenError, ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
-        return [_unreadable(epoch, stream_id, fields, error)]
-    return events
+    return list(map(json.loads, _lines(epoch, stream_id, fields)))
 
 
 def expand_lines(
@@ -79,18 +73,19 @@ def expand_lines(
         fields: its fields as the server returned them.
         inline_bytes: how long a field may be on a line, as JSON; None: as long as it is.
     """
-    try:
-        events = _expand(epoch, stream_id, fields)
-        lines = [_write(event).encode("ascii") for event in events]
-    except (PoimenError, ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
-        events = [_unreadable(epoch, stream_id, fields, error)]
-        lines = [encode_event(events[0])]
-    blobs: dict[str, bytes] = {}
+    lines, blobs = _lines(epoch, stream_id, fields), dict[str, bytes]()
     if inline_bytes is not None:
         for at, line in enumerate(lines):
             if len(line) > inline_bytes:
-                lines[at] = encode_event(move_out(events[at], inline_bytes, blobs))
-    return Expanded(lines, blobs)
+                lines[at] = _write(move_out(json.loads(line), inline_bytes, blobs))
+    return Expanded([line.encode("ascii") for line in lines], blobs)
+
+
+def _lines(epoch: str, stream_id: str, fields: Mapping[bytes, bytes]) -> list[str]:
+    try:
+        return _expand(epoch, stream_id, fields)
+    except (PoimenError, ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
+        return [_write(_unreadable(epoch, stream_id, fields, error))]
 
 
 def encode_event(event: Mapping[str, Any]) -> bytes:
@@ -115,17 +110,20 @@ def move_out(event: Mapping[str, Any], inline_bytes: int, blobs: dict[str, bytes
     return moved
 
 
-def _expand(epoch: str, stream_id: str, fields: Mapping[bytes, bytes]) -> list[dict[str, Any]]:
-    kind = fields[b"t"].decode("ascii")
+def _expand(epoch: str, stream_id: str, fields: Mapping[bytes, bytes]) -> list[str]:
+    """The lines of an entry, as JSON."""
+    kind, payload = fields[b"t"].decode("ascii"), fields.get(b"d", b"")
     if kind == RECORDED:
-        return [_recorded(stream_id, fields)]
+        return [_write(_recorded(stream_id, fields))]
     header = read_header(fields[b"h"])
     head = Head.read(kind, header, prefix=f"{epoch[:12]}-{stream_id}-", at=_moment(stream_id))
-    events = expand_items(head, header, fields.get(b"d", b""))
-    if events is not None:
-        return events
-    payload = fields.get(b"d", b"")
-    return [describe(head, header, _payload(kind, payload) if payload else {})]
+    if kind == "item.finished" and payload:
+        columns = decode_outcomes(payload)
+        return [] if columns is None else finished_lines(head, header, columns)
+    events = expand_items(head, header)
+    if events is None:
+        events = [describe(head, header, _payload(kind, payload) if payload else {})]
+    return list(map(_write, events))
 
 
 def _moment(stream_id: str) -> datetime:
@@ -164,9 +162,7 @@ def _payload(kind: str, payload: bytes) -> dict[str, Any]:
 _COLUMNS = {"cache.put": ("activity", "input_hash", "bytes"), "cache.hit": ("activity", "input_hash")}
 
 
-def _unreadable(
-    epoch: str, stream_id: str, fields: Mapping[bytes, bytes], error: Exception | None = None
-) -> dict[str, Any]:
+def _unreadable(epoch: str, stream_id: str, fields: Mapping[bytes, bytes], error: Exception) -> dict[str, Any]:
     """An entry that is none of ours, or damaged: it is kept as it is."""
     kept = {
         base64.b64encode(name).decode("ascii"): base64.b64encode(value).decode("ascii")

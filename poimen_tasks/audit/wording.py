@@ -86,6 +86,11 @@ class Head(NamedTuple):
     batch: str | None
     stage: str | None
 
+    @property
+    def is_callback(self) -> bool:
+        """True when it is about the hidden batch of a callback, whose one item has nobody's label."""
+        return self.batch is not None and "@" in self.batch
+
     @classmethod
     def read(cls, kind: str, header: Mapping[str, Any], *, prefix: str, at: datetime) -> Head:
         """From the header of an entry; `prefix` begins the ids of its events."""
@@ -207,7 +212,7 @@ def task_of(head: Head, item: str, task: str | None) -> str | None:
     """The task id of an item. The item of a callback has none: its position is nobody's label."""
     if task is not None:
         return task
-    return None if head.batch is not None and "@" in head.batch else item
+    return None if head.is_callback else item
 
 
 def names_of(header: Mapping[str, Any], positions: Sequence[int]) -> tuple[list[str], list[str | None]]:
