@@ -7,6 +7,7 @@ import re
 import pytest
 
 from poimen_tasks.store import loader
+from poimen_tasks.store.audit_entries import AuditEntries
 from poimen_tasks.store.cache_scripts import CacheScripts
 from poimen_tasks.store.keys import BATCH_KEYS, LAYOUT, TABLE, Keys, lua_builders
 from poimen_tasks.store.loader import ScriptError, load_script, script_names
@@ -121,7 +122,9 @@ def test_idempotence_comes_first(name):
 
 def test_every_script_has_its_verb():
     """A verb has one name: the script's file and the method (style)."""
-    methods = {name for kind in (Scripts, CacheScripts) for name in vars(kind) if not name.startswith("_")}
+    methods = {
+        name for kind in (Scripts, CacheScripts, AuditEntries) for name in vars(kind) if not name.startswith("_")
+    }
     methods -= {
         "activities",
         "cache_fail",
@@ -129,6 +132,7 @@ def test_every_script_has_its_verb():
         "count",
         "counters",
     }  # two words of `cache_finish`, and plain reads
+    methods -= {"after", "before", "get", "state", "wait"}
     assert methods | {"finish"} == set(script_names())
 
 
@@ -185,6 +189,7 @@ def test_every_key_is_in_the_table(store, eventually):
         parts=parts,
         of=lambda position: position % 2,
         ids=[f"i{n}" for n in range(300)],
+        labels=["T1.1"] * 300,
         delayed={298: 0.0, 299: 9e9},
         callbacks=["success", "complete"],
     )
