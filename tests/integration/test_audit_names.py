@@ -43,11 +43,12 @@ def test_revoked(store, named):
 
 
 def test_finished_and_retried(store, named):
-    """A lane's report tells task ids; ids of items are those that the lane gave."""
+    """The entry of a lane's report has the task ids; its payload has the ids."""
     lane = begin(store, named[0], 3)
     assert list(lane.holds)[:2] == [0, 1]
     lane.finish("stay", ok=[0], retry={1: 5.0})
-    assert tasks(store, "item.finished") == [("T1", "0")]
+    (told,) = lanes.audit(store, "item.finished")
+    assert told.header["t"] == [b"T1"]
     assert tasks(store, "item.retried") == [("page-1", None)]
 
 
