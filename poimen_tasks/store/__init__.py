@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from poimen_tasks.settings import Settings
 from poimen_tasks.store.audit_entries import AuditEntries
+from poimen_tasks.store.audit_scripts import AuditScripts
 from poimen_tasks.store.cache_scripts import CacheScripts
 from poimen_tasks.store.client import Client, Refusal
 from poimen_tasks.store.keys import Keys
 from poimen_tasks.store.reads import Reads
 from poimen_tasks.store.scripts import Scripts
 
-__all__ = ["AuditEntries", "CacheScripts", "Client", "Keys", "Reads", "Refusal", "Scripts", "Store"]
+__all__ = ["AuditEntries", "AuditScripts", "CacheScripts", "Client", "Keys", "Reads", "Refusal", "Scripts", "Store"]
 
 
 class Store:
@@ -21,6 +22,7 @@ class Store:
         self.keys = self.client.keys
         self.scripts = Scripts(self.client)
         self.cache = CacheScripts(self.client)
+        self.audit = AuditScripts(self.client)
         self.reads = Reads(self.client)
         self.entries = AuditEntries(self.client)
         self.settings = settings

@@ -4,38 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
+from poimen_tasks.store.audit_scripts import Entry
 from poimen_tasks.store.client import Client
 
-__all__ = ["AuditEntries", "Entry", "StreamState"]
+__all__ = ["AuditEntries"]
 
 #: Most events, and about the most bytes, of one call.
 _MOST, _MOST_BYTES = 500, 1 << 20
-
-
-class Entry(NamedTuple):
-    """One entry: its id and its fields."""
-
-    id: str
-    fields: Mapping[bytes, bytes]
-
-
-class StreamState(NamedTuple):
-    """What is known of the stream.
-
-    Attributes:
-        epoch: the random id of this stream; empty while nothing was ever written.
-        length: entries in it.
-        dropped: entries that left it unsealed.
-        sealed_by: the sealer that is registered, empty for none.
-    """
-
-    epoch: str
-    length: int
-    dropped: int
-    sealed_by: str
 
 
 class AuditEntries:
@@ -78,17 +56,10 @@ class AuditEntries:
         mine.sequence += 1
         return mine.owner, mine.sequence
 
-    def state(self, *, patience: float | None = None) -> StreamState:
-        """Epoch, length and counters, in one round trip."""
-
-        def ask(redis: Any) -> Any:
-            pipeline = redis.pipeline(transaction=False)
-            pipeline.hmget(self._meta, "epoch", "dropped", "sealer")
-            pipeline.xlen(self._key)
-            return pipeline.execute()
-
-        (epoch, dropped, sealer), length = self.client.read(ask, patience=patience)
-        return StreamState((epoch or b"").decode(), length, int(dropped or 0), (sealer or b"").decode())
+    def epoch(self, *, patience: float | None = None) -> str:
+        """The random id of the stream as it is now; empty while nothing was ever written."""
+        value = self.client.read(lambda redis: redis.hget(self._meta, "epoch"), patience=patience)
+        return (value or b"").decode()
 
     def after(self, stream_id: str, *, count: int = 500, patience: float | None = None) -> list[Entry]:
         """The oldest entries behind an id (`0-0`: from the first)."""
@@ -109,11 +80,6 @@ class AuditEntries:
         """The entry with an id."""
         rows = self.client.read(lambda redis: redis.xrange(self._key, stream_id, stream_id, count=1))
         return next(iter(_entries(rows)), None)
-
-    def wait(self, stream_id: str, *, seconds: float) -> bool:
-        """Wait until there is an entry behind an id, at most some seconds. True when there is."""
-        within = max(1, int(min(seconds, 0.5 * self.client.settings.socket_timeout) * 1000))
-        return bool(self.client.read(lambda redis: redis.xread({self._key: stream_id}, count=1, block=within)))
 
 
 def _entries(rows: Any) -> list[Entry]:

@@ -85,7 +85,11 @@ class Scripts:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._bounds = {"overdue": client.settings.ticket_overdue, "unsealed": client.settings.audit_unsealed_limit}
+        self._bounds = {
+            "overdue": client.settings.ticket_overdue,
+            "unsealed": client.settings.audit_unsealed_limit,
+            "hard": client.settings.audit_backlog_hard,
+        }
         # What a lane's results may take in the cache goes with every step: it costs less than asking.
         self._limits = {"entries": client.settings.cache_max_entries, "bytes": client.settings.cache_max_bytes}
         self._producer = max(15.0, 3 * client.settings.lease)
@@ -120,6 +124,7 @@ class Scripts:
             "b": batch,
             "seal": seal,
             "producer": self._producer,
+            "soft": self.client.settings.audit_backlog,
             "callbacks": [list(c) for c in callbacks],
         }
         reply = self._once("open_batch", request, payloads)

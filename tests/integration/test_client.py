@@ -15,6 +15,7 @@ from poimen_tasks.store.loader import load_script, script_names
 from poimen_tasks.store.server import EmbeddedServer
 from tests.integration import lanes
 from tests.integration.lanes import Lane, begin, open_batch
+from tests.integration.sealers import Sealer
 
 
 @pytest.fixture
@@ -190,6 +191,16 @@ def test_allowed_on_a_full_server(full):
         pass
     assert store.reads.status("b").state is BatchState.CANCELLED
     assert lanes.statuses_of(store)[0] == ["ok"]
+
+
+def test_sealed_on_a_full_server(full):
+    """On a full server the sealer goes on: it frees memory (protocol 10, fault D11)."""
+    store, lane, _ = full
+    sealer = Sealer(store)
+    lane.finish("free", ok=[0])
+    assert sealer.publish(sealer.read()).length == 0
+    assert store.audit.leave_sealer(sealer.token)
+    assert store.audit.describe_audit().sealed > 0
 
 
 def test_read_only_server(own, connect):

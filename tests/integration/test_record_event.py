@@ -24,7 +24,7 @@ def test_entry(store):
         (made[0], {b"t": b"audit.recorded", b"h": b"\x81\xa1i\xa2e1", b"d": EVENT}),
         (made[1], {b"t": b"audit.recorded", b"h": b"\x81\xa1i\xa2e2", b"d": b"{}"}),
     ]
-    assert store.entries.state().epoch
+    assert store.entries.epoch()
 
 
 def test_once(store):
@@ -69,7 +69,7 @@ def test_unsealed_limit(store):
     store.entries._bounds = {"unsealed": 10}
     for at in range(40):
         store.entries.record_event([f"e{at}"], [EVENT])
-    state = store.entries.state()
+    state = store.audit.describe_audit()
     assert 10 <= state.length <= 20
     assert state.length + state.dropped == 40
 
@@ -87,10 +87,3 @@ def test_reading_backwards(store):
     assert [entry.id for entry in store.entries.after(made[2])] == made[3:]
     assert store.entries.get(made[1]).id == made[1]
     assert store.entries.get("1-1") is None
-
-
-def test_waiting(store):
-    """A wait ends at once where there is an entry behind the id, and in time where there is none."""
-    (made,) = store.entries.record_event(["e"], [EVENT])
-    assert store.entries.wait("0-0", seconds=5.0)
-    assert not store.entries.wait(made, seconds=0.01)
