@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from poimen_tasks.settings import Settings
+from poimen_tasks.store.audit_entries import AuditEntries
 from poimen_tasks.store.audit_scripts import AuditScripts
 from poimen_tasks.store.cache_scripts import CacheScripts
 from poimen_tasks.store.client import Client, Refusal
@@ -10,7 +11,7 @@ from poimen_tasks.store.keys import Keys
 from poimen_tasks.store.reads import Reads
 from poimen_tasks.store.scripts import Scripts
 
-__all__ = ["AuditScripts", "CacheScripts", "Client", "Keys", "Reads", "Refusal", "Scripts", "Store"]
+__all__ = ["AuditEntries", "AuditScripts", "CacheScripts", "Client", "Keys", "Reads", "Refusal", "Scripts", "Store"]
 
 
 class Store:
@@ -23,4 +24,5 @@ class Store:
         self.cache = CacheScripts(self.client)
         self.audit = AuditScripts(self.client)
         self.reads = Reads(self.client)
+        self.entries = AuditEntries(self.client)
         self.settings = settings

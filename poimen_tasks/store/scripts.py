@@ -60,6 +60,9 @@ def _slice_request(offset: int, piece: Slice, parts: Sequence[Part]) -> tuple[di
     }
     if piece.digests:
         request["digests"] = [list(pair) for pair in piece.digests]
+    if piece.labels:
+        # Packed here: the script passes them on unread.
+        request["labels"] = [[number, msgpack.packb(tasks, use_bin_type=False)] for number, tasks in piece.labels]
     return request, (*piece.chunks, *(data for _, data in piece.big))
 
 

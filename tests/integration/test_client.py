@@ -139,7 +139,7 @@ ALLOWED_WHEN_FULL = sorted(
 
 def test_what_works_on_a_full_server():
     """Finish, cancel, seal and the keeper's chores work on a full server; dispatch and claim do not (protocol 4)."""
-    refused = {"open_batch", "append_items", "put_big", "step", "retry_failed", "cache_put"}
+    refused = {"open_batch", "append_items", "put_big", "step", "retry_failed", "cache_put", "record_event"}
     assert set(script_names()) - set(ALLOWED_WHEN_FULL) == refused
 
 
@@ -167,6 +167,7 @@ def test_refused_on_a_full_server(full):
         lambda: Lane(store, tickets[1]).begin(),
         lambda: lane.claim(ok=[0]),
         lambda: store.scripts.retry_failed("f", [(0, 0, 1)], round_=1, actor="me"),
+        lambda: store.entries.record_event(["e"], [b"{}"]),
     ):
         with pytest.raises(StoreRefused, match="out of memory"):
             verb()

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from poimen_tasks.store import loader
+from poimen_tasks.store.audit_entries import AuditEntries
 from poimen_tasks.store.audit_scripts import AuditScripts
 from poimen_tasks.store.cache_scripts import CacheScripts
 from poimen_tasks.store.keys import BATCH_KEYS, LAYOUT, TABLE, Keys, lua_builders
@@ -129,7 +130,10 @@ def test_idempotence_comes_first(name):
 def test_every_script_has_its_verb():
     """A verb has one name: the script's file and the method (style)."""
     methods = {
-        name for kind in (Scripts, CacheScripts, AuditScripts) for name in vars(kind) if not name.startswith("_")
+        name
+        for kind in (Scripts, CacheScripts, AuditScripts, AuditEntries)
+        for name in vars(kind)
+        if not name.startswith("_")
     }
     methods -= {
         "activities",
@@ -139,6 +143,7 @@ def test_every_script_has_its_verb():
         "count",
         "counters",
     }  # two words of `cache_finish`, and plain reads
+    methods -= {"after", "before", "epoch", "get"}
     assert methods | {"finish"} == set(script_names())
 
 
@@ -200,6 +205,7 @@ def test_every_key_is_in_the_table(store, eventually):
         parts=parts,
         of=lambda position: position % 2,
         ids=[f"i{n}" for n in range(300)],
+        labels=["T1.1"] * 300,
         delayed={298: 0.0, 299: 9e9},
         callbacks=["success", "complete"],
     )

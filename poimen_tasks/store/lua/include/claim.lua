@@ -139,9 +139,9 @@ local function settle_hits(record, part, hits, counts)
   record.ok = record.ok + #hits
   record.cached = record.cached + #hits
   local ranges = write_cached(record, positions, values)
-  audit_batch('item.finished', record, {
+  audit_batch('item.finished', record, naming(record, positions, {
     r = ranges, ok = #hits, cached = #hits, activity = part_activity(record.parts[part + 1]),
-  })
+  }))
 end
 
 -- A claim from a partition whose results are cached. Looks at no more than 500 items, or a quarter megabyte of hits.
