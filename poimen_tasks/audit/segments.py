@@ -115,7 +115,7 @@ def read_lines(directory: Path, start: int = 0, *, unsealed: bool = False) -> It
             following = seq + 1
             yield seq, line
     if end is not None and max(start, following) < end:
-        raise AuditCorrupt(f"{directory / 'segments'}: lines {following} to {end - 1} are missing")
+        raise AuditCorrupt(f"{directory / 'segments'}: lines {max(start, following)} to {end - 1} are missing")
 
 
 def _numbered(segment: Segment, start: int) -> Iterator[tuple[int, bytes]]:
@@ -150,7 +150,7 @@ def line_at(directory: Path, seq: int) -> bytes:
 
 
 def _offset(segment: Segment, seq: int) -> int:
-    """Where a line begins in its segment, or would: by the numbers in the lines, or where they are wrong, by counting."""
+    """Where a line begins in its segment, or would: by the numbers in the lines; where they are wrong, by counting."""
     with segment.path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if not size:
