@@ -23,38 +23,36 @@ class AuditEntries:
         self.client = client
         self._key = client.keys.build("audit")
         self._meta = client.keys.build("audit_meta")
-        self._bounds = {"unsealed": client.settings.audit_unsealed_limit}
+        self._limit = str(client.settings.audit_unsealed_limit)
         self._callers = threading.local()
 
-    def record_event(
-        self, ids: Sequence[str], payloads: Sequence[bytes], *, patience: float | None = None
-    ) -> list[str]:
+    def record_event(self, ids: Sequence[str], payloads: Sequence[bytes]) -> list[str]:
         """Write recorded events, up to 500 or a megabyte a call. Returns the stream ids of their entries.
 
+        Args:
+            ids: the events' own ids, ASCII, 1 to 128 characters.
+            payloads: the events.
+
         Raises:
-            StoreUnavailable: no answer within `patience` seconds; the last call's events may be written.
+            StoreUnavailable: no answer within the connect timeout; the last call's events may be written.
         """
         written: list[str] = []
         for start, stop in _portions(payloads):
             # One owner a thread, not one a call: what the store keeps for a retry does not grow with what is recorded.
             owner, sequence = self._next_call()
-            reply = self.client.call(
-                "record_event",
-                {"ids": list(ids[start:stop]), **self._bounds},
-                owner=owner,
-                sequence=sequence,
-                payloads=tuple(payloads[start:stop]),
-                patience=patience,
-            )
-            written += [made.decode() for made in reply[b"ids"]]
+            parts: list[Any] = [owner, sequence, self._limit]
+            for own, payload in zip(ids[start:stop], payloads[start:stop], strict=True):
+                parts += (_header(own), payload)
+            reply = self.client.lean("record_event", *parts)
+            written += (reply or b"").decode().split(" ")
         return written
 
-    def _next_call(self) -> tuple[str, int]:
+    def _next_call(self) -> tuple[str, str]:
         mine, pid = self._callers, os.getpid()
         if getattr(mine, "pid", None) != pid:  # a forked child is another caller
             mine.pid, mine.owner, mine.sequence = pid, os.urandom(8).hex(), 0
         mine.sequence += 1
-        return mine.owner, mine.sequence
+        return mine.owner, str(mine.sequence)
 
     def epoch(self, *, patience: float | None = None) -> str:
         """The random id of the stream as it is now; empty while nothing was ever written."""
@@ -80,6 +78,12 @@ class AuditEntries:
         """The entry with an id."""
         rows = self.client.read(lambda redis: redis.xrange(self._key, stream_id, stream_id, count=1))
         return next(iter(_entries(rows)), None)
+
+
+def _header(own: str) -> bytes:
+    """A header with the event's id, as msgpack: a map of one short text."""
+    data = own.encode("ascii")
+    return b"\x81\xa1i\xd9" + bytes((len(data),)) + data
 
 
 def _entries(rows: Any) -> list[Entry]:
