@@ -1,9 +1,9 @@
 """Where a sealer begins: what is on its disk is held against the stream, and what does not fit is said in the log.
 
 The stream holds what is not published yet; whatever the disk has beyond that was sealed, and the sealer died before it
-could say so. So each entry of the stream is either among those, or is still to be sealed; and each of those is either in
-the stream, or was removed by somebody, or the store lost it: it came back with an older state. The stream's own count of
-entries tells the last two apart.
+could say so. So each entry of the stream is either among those, or is still to be sealed; and each of those is either
+in the stream, or was removed by somebody, or the store lost it: it came back with an older state. The stream's own
+count of entries tells the last two apart.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def refuse_foreign(log: SealedLog, state: StreamState) -> None:
     """Make sure that the log begins with what was published.
 
     Raises:
-        SealerConflict: the stream was sealed elsewhere: this is another log, an older copy, or one that went its own way.
+        SealerConflict: the stream was sealed elsewhere: this is another log, a copy, or an older backup.
     """
     if not state.root or (log.size >= state.sealed and log.root(state.sealed).hex() == state.root):
         return
     raise SealerConflict(
-        f"{log.directory}: the stream was sealed up to line {state.sealed:,}, and this log has other lines there or only "
-        f"{log.size:,}: it is another log, a copy, or an older backup. Seal in the directory that has them (last used by "
-        f"{state.who or 'nobody registered'}), or go on without them: `poimen audit seal --fork`"
+        f"{log.directory}: the stream was sealed up to line {state.sealed:,}; this log has other lines there or only "
+        f"{log.size:,}: it is another log, a copy or an older backup. Seal in the directory that has them (last: "
+        f"{state.who or 'nobody registered'}), or go on without them, `poimen audit seal --fork`"
     )
 
 
@@ -112,9 +112,7 @@ def _is_foreign(log: SealedLog, state: StreamState) -> bool:
 
 
 class _Joining:
-    def __init__(
-        self, log: SealedLog, source: Source, own: OwnEvents, expand: Callable[[Entry], list[Line]]
-    ) -> None:
+    def __init__(self, log: SealedLog, source: Source, own: OwnEvents, expand: Callable[[Entry], list[Line]]) -> None:
         self._log = log
         self._source = source
         self._own = own
@@ -160,7 +158,7 @@ class _Joining:
         return tail
 
     def _reconcile(self, tail: Tail) -> tuple[int, bool]:
-        """Seal what the disk lacks below its last entry; returns what `publish` is told: entries, and the stream is new."""
+        """Seal what the disk lacks below its last entry; returns what `publish` is told: count and removed."""
         source, state = self._source, self._state
         top = max(tail.crcs)
         if number_of(state.last) < top:  # at once, so that nothing more can come below it

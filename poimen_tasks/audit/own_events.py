@@ -30,7 +30,7 @@ class OwnEvents:
         return self._line(state, "0-0", "audit.epoch", "the audit stream began anew", said)
 
     def rollback(self, state: StreamState, *, kept: str, lost: list[str], count: int, said: int) -> Line:
-        """The store came back with an older state; `lost` are the first and the last id that it does not know any more."""
+        """The store came back with an older state; `lost` are the ends of what it does not know any more."""
         told = {"lost": count, "first": lost[0], "last": lost[1], "kept": kept, "again": said}
         action = f"the store lost {count:,} entries that are sealed, with the changes that they tell of"
         return self._line(state, kept, "store.rollback", action, told, status="failure")
@@ -58,6 +58,20 @@ class OwnEvents:
         """A crash had left something unfinished on the disk."""
         return self._line(state, place, "audit.recovered", "a write that a crash cut off was removed", {"what": what})
 
+    @staticmethod
+    def nothing(epoch: str, entry_id: str, kind: bytes) -> Line:
+        """An entry that tells of nothing; always the same for the same entry."""
+        event = AuditEvent(
+            event_id=f"{epoch[:12]}-{entry_id}-0",
+            event_type="audit.unreadable",
+            actor="sealer",
+            timestamp=datetime.fromtimestamp(int(entry_id.partition("-")[0]) / 1000, UTC),
+            action="an entry tells of nothing",
+            status="failure",
+            metadata={"stream_id": entry_id, "type": kind.decode("ascii", "backslashreplace")},
+        )
+        return Line(epoch, entry_id, 0, True, encode_event(event.to_dict()))
+
     def _line(
         self, state: StreamState, place: str, kind: str, action: str, said: dict[str, Any], *, status: str = "success"
     ) -> Line:
@@ -71,4 +85,4 @@ class OwnEvents:
             status=status,
             metadata=said,
         )
-        return Line(state.epoch, place, 0, True, encode_event(event.to_dict()))  # noqa: FBT003 - a field, not an option
+        return Line(state.epoch, place, 0, True, encode_event(event.to_dict()))

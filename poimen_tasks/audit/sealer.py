@@ -124,10 +124,12 @@ class Sealer:
 
     def _lines(self, entry: Entry) -> list[Line]:
         """An entry's lines; what is too large for them is kept beside the log first."""
-        epoch, expanded = self._source.state.epoch, None
+        epoch = self._source.state.epoch
         expanded = expand_lines(epoch, entry.id, entry.fields, inline_bytes=self._inline)
-        for digest, data in expanded.blobs.items():
-            self._content.put(digest, data)
+        if not expanded.events:  # every entry has a line: the last one is the cursor
+            return [self._own.nothing(epoch, entry.id, entry.fields.get(b"t", b""))]
+        for data in expanded.blobs.values():
+            self._content.put(data)
         last = len(expanded.events) - 1
         return [Line(epoch, entry.id, n, n == last, event) for n, event in enumerate(expanded.events)]
 

@@ -1,4 +1,4 @@
-"""The audit stream as its sealer reads it: registered under a token, a position in it, and what was said of it so far."""
+"""The audit stream as its sealer reads it: a registration under a token, and a position."""
 
 from __future__ import annotations
 

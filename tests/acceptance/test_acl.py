@@ -101,14 +101,14 @@ def test_every_key_has_its_rule() -> None:
 
 
 def test_each_does_its_work(env, url, tmp_path, server, eventually) -> None:
-    """A producer dispatches, a worker runs it, a sealer takes the entries off, a reader looks: with its own rights only."""
+    """A producer dispatches, a worker runs, a sealer seals, a reader looks: each with its own rights only."""
     group = Workers(tmp_path, env("worker"))
     log = redis.Redis.from_url(server.url)
     log.execute_command("ACL", "LOG", "RESET")
     try:
         worker = group.start(APP, concurrency=2)
         with imported(env("producer")) as shop:
-            batch = shop.poimen.dispatch(shop.poimen.map(shop.add, [(n, n) for n in range(20)]), concurrency=2)
+            batch = shop.poimen.dispatch(shop.poimen.starmap(shop.add, [(n, n) for n in range(20)]), concurrency=2)
             assert batch.wait(60).succeeded == 20
             assert batch.results()[3] == 6
             assert shop.add.delay(1, 2).get(timeout=30) == 3
@@ -129,7 +129,6 @@ def test_each_does_its_work(env, url, tmp_path, server, eventually) -> None:
         assert worker.wait() == 0
     finally:
         group.destroy_all()
-        print(_acl_log(log))
     refused = [{key.decode(): value for key, value in zip(row[::2], row[1::2], strict=True)} for row in _acl_log(log)]
     log.close()
     assert refused == []
@@ -175,7 +174,7 @@ def test_the_audit_stream_only_grows(connect, user, command) -> None:
     ids=str,
 )
 def test_each_only_its_own(connect, user, command) -> None:
-    """A producer takes no messages and steers no workers, a sealer sees no batches and writes no entries, a reader writes nothing."""
+    """A producer takes no messages and steers no workers, a sealer sees no batches, a reader writes nothing."""
     assert denied(connect(user), *command)
 
 
