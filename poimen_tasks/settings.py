@@ -65,6 +65,10 @@ class Settings(BaseSettings):
         connect_timeout: seconds to wait for a connection to Redis.
         socket_timeout: seconds to wait for a reply of Redis.
         audit_unsealed_limit: audit entries kept in Redis while no sealer has ever registered.
+        audit_backlog: audit entries that may wait for a registered sealer before dispatch is refused.
+        audit_backlog_hard: the same, before running batches claim no more items.
+        audit_inline_bytes: longest field of an audit event that stands on its line; longer ones are kept by digest.
+        audit_max_bytes: most bytes of one audit event that is recorded.
         ticket_overdue: seconds after which a published ticket that nobody took is looked for.
         item_events_rate: items a second whose task events one process sends; others that failed or retried are extra.
         cache_max_entries: most entries of the result cache.
@@ -104,6 +108,10 @@ class Settings(BaseSettings):
     connect_timeout: float = _seconds(5.0, "seconds, over 0", gt=0)
     socket_timeout: float = _seconds(5.0, "seconds, over 0", gt=0)
     audit_unsealed_limit: int = _count(100_000, "a whole number from 1")
+    audit_backlog: int = _count(500_000, "a whole number from 1")
+    audit_backlog_hard: int = _count(2_000_000, "a whole number from POIMEN_AUDIT_BACKLOG")
+    audit_inline_bytes: int = _count(64 * 1024, "bytes, from 1 to 16 MiB", 16 * _MIB)
+    audit_max_bytes: int = _count(8 * _MIB, "bytes, from 1 to 256 MiB", 256 * _MIB)
     ticket_overdue: float = _seconds(2.0, "seconds, over 0", gt=0)
     item_events_rate: float = _seconds(100.0, "a number, at least 0", ge=0)
     cache_max_entries: int = _count(100_000, "a whole number from 1")
@@ -160,6 +168,13 @@ class Settings(BaseSettings):
     @classmethod
     def _at_home(cls, value: Path) -> Path:
         return value.expanduser()
+
+    @field_validator("audit_backlog_hard")
+    @classmethod
+    def _above_soft_limit(cls, value: int, info: ValidationInfo) -> int:
+        if value < info.data.get("audit_backlog", value):
+            raise ValueError(f"at least POIMEN_AUDIT_BACKLOG, {info.data['audit_backlog']}")
+        return value
 
     @field_validator("tick", mode="before")
     @classmethod

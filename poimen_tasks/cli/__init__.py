@@ -10,7 +10,21 @@ from typing import Any
 import click
 
 import poimen_tasks
-from poimen_tasks.cli import cache, cancel, concurrency, doctor, drain, retry, run, snapshot, status, up, watch, worker
+from poimen_tasks.cli import (
+    audit,
+    cache,
+    cancel,
+    concurrency,
+    doctor,
+    drain,
+    retry,
+    run,
+    snapshot,
+    status,
+    up,
+    watch,
+    worker,
+)
 from poimen_tasks.cli.output import APP, Failure
 from poimen_tasks.errors import PoimenError
 
@@ -44,6 +58,7 @@ class _Commands(click.Group):
         cache.cache,
         snapshot.snapshot,
         drain.drain,
+        audit.audit,
         doctor.doctor,
     ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

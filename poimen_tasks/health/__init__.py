@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks.errors import StoreRefused, StoreUnavailable
+from poimen_tasks.health.audit import check_audit, lag_of
 from poimen_tasks.health.batches import check_batches, check_leftovers
 from poimen_tasks.health.cache import check_cache
 from poimen_tasks.health.celery_settings import check_celery
 from poimen_tasks.health.environment import check_environment
 from poimen_tasks.health.finding import Finding, Level
-from poimen_tasks.health.fleet import LIVE, check_audit, check_slots, check_workers
+from poimen_tasks.health.fleet import LIVE, check_slots, check_workers
 from poimen_tasks.health.repairs import Publish, Repairs
 from poimen_tasks.health.server import check_server, no_server
 from poimen_tasks.store.keys import LAYOUT
@@ -41,6 +42,7 @@ __all__ = [
     "check_slots",
     "check_workers",
     "examine",
+    "lag_of",
 ]
 
 
@@ -83,7 +85,7 @@ def examine(
     yield check_slots(store, repairs)
     yield check_cache(store, repairs, progress)
     yield from check_leftovers(store, survey, repairs, progress)
-    yield check_audit(survey.audit_dropped())
+    yield from check_audit(store.audit.describe_audit(), store.settings)
     yield from check_settings(conf)
 
 

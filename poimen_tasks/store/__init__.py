@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from poimen_tasks.settings import Settings
+from poimen_tasks.store.audit_entries import AuditEntries
+from poimen_tasks.store.audit_scripts import AuditScripts
 from poimen_tasks.store.cache_scripts import CacheScripts
 from poimen_tasks.store.call_scripts import CallScripts
 from poimen_tasks.store.client import Client, Refusal
@@ -14,6 +16,8 @@ from poimen_tasks.store.scripts import Scripts
 from poimen_tasks.store.snapshot_scripts import SnapshotScripts
 
 __all__ = [
+    "AuditEntries",
+    "AuditScripts",
     "CacheScripts",
     "CallScripts",
     "Client",
@@ -40,5 +44,7 @@ class Store:
         self.pauses = PauseScripts(self.client)
         self.snapshots = SnapshotScripts(self.client)
         self.pause_reads = PauseReads(self.client)
+        self.audit = AuditScripts(self.client)
         self.reads = Reads(self.client)
+        self.entries = AuditEntries(self.client)
         self.settings = settings

@@ -45,6 +45,9 @@ TABLE: dict[str, Key] = {
     "big": Key("b:{batch}/big", "hash", "position to a call that is too large for its chunk", _RETENTION),
     "ids": Key("b:{batch}/ids", "hash", "custom item id to position", _RETENTION),
     "names": Key("b:{batch}/names", "hash", "chunk number to the custom ids of its items", _RETENTION),
+    "labels": Key(
+        "b:{batch}/labels", "hash", "chunk number to the task ids of its items, where any has one", _RETENTION
+    ),
     "fresh": Key("b:{batch}/f/{part}", "list", "never claimed ranges of a partition", "until claimed"),
     "back": Key("b:{batch}/k/{part}", "list", "positions that came back, of a partition", "until claimed"),
     "running": Key("b:{batch}/running", "hash", "lane token to the ranges it holds", "until finished"),
@@ -115,6 +118,7 @@ BATCH_KEYS = (
     "big",
     "ids",
     "names",
+    "labels",
     "running",
     "delayed",
     "attempts",
