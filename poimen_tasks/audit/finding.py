@@ -73,7 +73,11 @@ class Finder:
     def _facets(self) -> list[tuple[int, int, int, int]]:
         """Those that match: id, first line, last line, count; under a key only those that occur there."""
         conditions, values = ["1"], list[Any]()
-        for column, allowed in (("type", self._filters.types), ("actor", self._filters.actors), ("status", self._filters.statuses)):
+        for column, allowed in (
+            ("type", self._filters.types),
+            ("actor", self._filters.actors),
+            ("status", self._filters.statuses),
+        ):
             if allowed:
                 conditions.append(f"{column} IN ({','.join('?' * len(allowed))})")
                 values += allowed

@@ -162,7 +162,9 @@ class Batch:
         for at in range(0, len(keys), 500):
             some = keys[at : at + 500]
             marks = ",".join("?" * len(some))
-            known.update(self.db.execute(f"SELECT key, min(seq) FROM postings WHERE key IN ({marks}) GROUP BY key", some))  # noqa: S608 - marks only
+            known.update(
+                self.db.execute(f"SELECT key, min(seq) FROM postings WHERE key IN ({marks}) GROUP BY key", some)
+            )  # noqa: S608 - marks only
         return known
 
     def _facet(self, kind: str, actor: str, status: str, seq: int) -> int:

@@ -10,10 +10,12 @@ from poimen_tasks.store import loader
 from poimen_tasks.store.audit_entries import AuditEntries
 from poimen_tasks.store.audit_scripts import AuditScripts
 from poimen_tasks.store.cache_scripts import CacheScripts
+from poimen_tasks.store.call_scripts import CallScripts
 from poimen_tasks.store.keys import BATCH_KEYS, LAYOUT, TABLE, Keys, lua_builders
 from poimen_tasks.store.loader import ScriptError, load_script, script_names
 from poimen_tasks.store.pause_scripts import PauseScripts
 from poimen_tasks.store.scripts import Scripts
+from poimen_tasks.store.snapshot_scripts import SnapshotScripts
 from poimen_tasks.store.values import WaitingCall
 from tests.conftest import ROOT
 from tests.integration import lanes
