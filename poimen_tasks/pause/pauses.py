@@ -11,7 +11,8 @@ from poimen_tasks.errors import InvalidArgument, NotPaused, PauseTimeout, StaleE
 from poimen_tasks.ids import check_label, check_name
 from poimen_tasks.pause.receipt import PauseReceipt
 from poimen_tasks.pause.scope import Scope
-from poimen_tasks.pause.state import PauseState, PauseStats
+from poimen_tasks.pause.state import HeldBack, PauseState, PauseStats
+from poimen_tasks.store.wire import expand_ranges
 
 if TYPE_CHECKING:
     from poimen_tasks.pause.typed import OtherScopes, ScopeOptions
@@ -179,6 +180,20 @@ class Pauses:
             pauses=totals.pauses,
             resumes=totals.resumes,
         )
+
+    def held(self, workflow: str | None = None, *, limit: int = 500, **scope: Unpack[OtherScopes]) -> HeldBack:
+        """What a scope holds back: at most `limit` of it; `state(...).held` is how much there is.
+
+        Work is noted when it could start but for the pause: a batch that has all it may run is not.
+        """
+        found = Scope.of(workflow=workflow, **scope)
+        check_count("limit", limit)
+        return HeldBack.of(self._store().pause_reads.held(found.text, most=limit))
+
+    def running(self, workflow: str | None = None, **scope: Unpack[OtherScopes]) -> tuple[int, int]:
+        """How many items, and how many plain calls, of a scope run or are claimed to run next, paused or not."""
+        found = self._store().pauses.scope_running(Scope.of(workflow=workflow, **scope).text)
+        return sum(len(expand_ranges(lane.ranges)) for lane in found.running), len(found.calls)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
