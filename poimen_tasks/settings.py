@@ -29,7 +29,6 @@ _PREFIX = "POIMEN_"
 _CONF_PREFIX = "poimen_"
 _MIB = 1024 * 1024
 _TICK = 0.5
-_SWITCHES = frozenset({"allow_eviction", "audit_cache_hits", "restore_on_start", "snapshot_on_pause"})
 
 
 def _seconds(
@@ -78,6 +77,7 @@ class Settings(BaseSettings):
         shutdown_grace: seconds that running items may take after SIGTERM until they are asked to stop. None: as long
             as they take.
         restore_on_start: a worker that starts on an empty store restores the snapshots of its data directory.
+        allow_open_server: let a worker start on a Redis that other machines reach without a password.
     """
 
     model_config = SettingsConfigDict(
@@ -114,6 +114,7 @@ class Settings(BaseSettings):
     snapshot_on_pause: bool = Field(default=True, description="true or false")
     shutdown_grace: float | None = _seconds(None, "seconds, at least 0", ge=0)
     restore_on_start: bool = Field(default=False, description="true or false")
+    allow_open_server: bool = Field(default=False, description="true or false")
 
     def __init__(self, **values: Any) -> None:
         """Take settings as keywords, and the rest from the environment.
@@ -132,7 +133,7 @@ class Settings(BaseSettings):
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_values(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, bool) and info.field_name not in _SWITCHES:
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
             raise ValueError("")
         return value
 
