@@ -33,9 +33,9 @@ def task_fields(kind: str, ids: Iterable[str] | None) -> dict[str, Any]:
     if ids is None:
         return {}
     if isinstance(ids, str):
-        raise expected(f"{kind}task_fields", "a list of task ids", ids)
+        raise expected(f"{kind}_tasks", "a list of task ids", ids)
     listed = check_labels(list(ids), "task id") if (ids := list(ids)) else []
-    return {f"{kind}task_fields": listed[:MOST_TASKS], kind: len(listed)}
+    return {f"{kind}_tasks": listed[:MOST_TASKS], kind: len(listed)}
 
 
 def plain_fields(what: str, value: Mapping[str, Any] | None) -> dict[str, Any] | None:
