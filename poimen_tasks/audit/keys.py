@@ -119,7 +119,7 @@ def check_origin(origin: str) -> str:
     Raises:
         InvalidArgument: it is none.
     """
-    if not isinstance(origin, str) or not _ORIGIN(origin):
+    if not _ORIGIN(origin):
         raise InvalidArgument(f"origin: expected 1-128 visible ASCII characters without +, got {origin!r:.80}")
     return origin
 

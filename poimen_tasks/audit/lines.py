@@ -17,6 +17,7 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
+from operator import lt
 from typing import NamedTuple
 
 __all__ = ["LINE", "PRINTABLE", "Head", "Line", "Place", "encode", "event_type", "follows", "head_of", "read_event"]
@@ -75,7 +76,7 @@ _ONE = re.compile(rb"".join(_PARTS))
 #: What may stand in a line, besides its newline.
 PRINTABLE = bytes(range(0x20, 0x7F))
 _EPOCH = re.compile(r"[0-9a-f]{1,64}").fullmatch
-_ID = re.compile(r"(0|[1-9]\d{0,19})-(0|[1-9]\d{0,19})").fullmatch
+_ID = re.compile(r"^(0|[1-9]\d{0,19}+)-(0|[1-9]\d{0,19}+)$", re.MULTILINE)
 
 
 def encode(seq: int, lines: Sequence[Line]) -> list[bytes]:
@@ -88,18 +89,37 @@ def encode(seq: int, lines: Sequence[Line]) -> list[bytes]:
     ]
 
 
-def place_of(line: Line) -> Place:
-    """Where a line that is handed over stands.
+def places_of(lines: Sequence[Line]) -> list[Place]:
+    """Where lines that are handed over stand.
 
     Raises:
-        ValueError: its epoch, id or number is none.
+        ValueError: an epoch or an id is none.
     """
-    match = _ID(line.id)
-    if match is None:
-        raise ValueError(f"id {line.id!r:.60} is no id of a stream, like 1732893000000-0")
-    if not _EPOCH(line.epoch):
-        raise ValueError(f"epoch {line.epoch!r:.80} is not 1 to 64 hex digits")
-    return Place(line.epoch.encode(), int(match[1]), int(match[2]), line.n, line.last)
+    epochs, ids, numbers, lasts, _ = zip(*lines, strict=True)
+    for epoch in set(epochs):
+        if not _EPOCH(epoch):
+            raise ValueError(f"epoch {epoch!r:.80} is not 1 to 64 hex digits")
+    pairs = _ID.findall("\n".join(ids))
+    if len(pairs) != len(ids):
+        wrong = next(ident for ident in ids if not _ID.fullmatch(ident))
+        raise ValueError(f"id {wrong!r:.60} is no id of a stream, like 1732893000000-0")
+    ms, sub = zip(*pairs, strict=True)
+    coded = {epoch: epoch.encode() for epoch in set(epochs)}
+    return list(map(Place, map(coded.__getitem__, epochs), map(int, ms), map(int, sub), numbers, lasts))
+
+
+def in_order(places: Sequence[Place]) -> bool:
+    """Whether lines obviously follow each other: whole entries of one epoch, ids rising. `follows` is the full rule."""
+    epochs, ms, sub, numbers, lasts = zip(*places, strict=True)
+    ids = list(zip(ms, sub, strict=True))
+    if len(set(epochs)) > 1 or numbers[0]:
+        return False
+    if all(lasts):
+        return not any(numbers) and all(map(lt, ids, ids[1:]))
+    expected = [0 if last else number + 1 for number, last in zip(numbers, lasts, strict=True)]
+    going_on = (last or one == other for last, one, other in zip(lasts, ids, ids[1:], strict=False))
+    rising = all(map(lt, zip(ids, numbers, strict=True), zip(ids[1:], numbers[1:], strict=True)))
+    return rising and expected[:-1] == list(numbers[1:]) and all(going_on)
 
 
 def head_of(line: bytes) -> Head:
@@ -174,16 +194,14 @@ def follows(before: Place | None, place: Place, kind: str) -> str:
         kind: the type of its event, which only matters where the order is broken.
     """
     if before is None:
-        return "" if place.n == 0 else f"the log begins with line {place.n} of an entry"
+        return f"the log begins with line {place.n} of entry {place.id}" if place.n else ""
     same = place.epoch == before.epoch and place[1:3] == before[1:3]
     if not before.last:
-        if same and place.n == before.n + 1:
-            return ""
-        return f"entry {before.id} is only half there: line {before.n + 1} of it is missing"
+        going_on = same and place.n == before.n + 1
+        return "" if going_on else f"entry {before.id} is only half there: line {before.n + 1} of it is missing"
     if place.n:
         return f"line {place.n} of entry {place.id} stands where an entry begins"
     if place.epoch != before.epoch:
         return "" if kind == "audit.epoch" else "the epoch changes without an audit.epoch event"
-    if place[1:3] > before[1:3] or kind == "store.rollback" or (same and kind.startswith("audit.")):
-        return ""
-    return f"entry {place.id} stands behind {before.id}, and no store.rollback event allows it"
+    allowed = place[1:3] > before[1:3] or kind == "store.rollback" or (same and kind.startswith("audit."))
+    return "" if allowed else f"entry {place.id} stands behind {before.id}, and no store.rollback event allows it"

@@ -15,8 +15,8 @@ __all__ = [
     "consistency_proof",
     "consistent",
     "fold",
-    "inclusion_proof",
     "included",
+    "inclusion_proof",
     "leaf_hash",
     "leaf_hashes",
     "node_hash",
@@ -98,7 +98,7 @@ def _split(count: int) -> int:
 
 
 def inclusion_proof(index: int, size: int, subtree: Subtree) -> list[bytes]:
-    """The hashes that lead from a leaf to the root of the tree with `size` leaves; those next to the leaf come first."""
+    """The hashes that lead from a leaf to the root of the tree with `size` leaves; its neighbour first."""
     proof: list[bytes] = []
     low, high = 0, size
     while high - low > 1:

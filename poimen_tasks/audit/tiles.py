@@ -28,14 +28,14 @@ class Tile(NamedTuple):
     """Which tile: its level, its number within the level, and how many hashes it has."""
 
     level: int
-    index: int
+    number: int
     width: int = WIDTH
 
     @property
     def name(self) -> str:
         """Its path below the directory of the log."""
-        parts = [f"{self.index % 1000:03d}"]
-        rest = self.index // 1000
+        parts = [f"{self.number % 1000:03d}"]
+        rest = self.number // 1000
         while rest:
             parts.insert(0, f"x{rest % 1000:03d}")
             rest //= 1000
@@ -89,7 +89,8 @@ class Edge:
         if level == len(self._levels):
             self._levels.append(b"")
         waiting = self._levels[level] + hashes
-        index, roots, step = before // WIDTH, [], WIDTH * HASH
+        index, step = before // WIDTH, WIDTH * HASH
+        roots: list[bytes] = []
         cut = len(waiting) - len(waiting) % step
         for at in range(0, cut, step):
             tile = waiting[at : at + step]
@@ -143,11 +144,11 @@ class TileReader:
     def prefix(self, tile: Tile, width: int) -> bytes:
         """The first hashes of a tile; where it is missing (a partial one is not synced) from those below it."""
         try:
-            return self._tile(tile.level, tile.index)[: width * HASH]
+            return self._tile(tile.level, tile.number)[: width * HASH]
         except AuditCorrupt:
             if tile.level == 0:
                 raise
-            below = (Tile(tile.level - 1, tile.index * WIDTH + at) for at in range(width))
+            below = (Tile(tile.level - 1, tile.number * WIDTH + at) for at in range(width))
             return b"".join(root_of(self.prefix(one, WIDTH)) for one in below)
 
     def _hashes(self, level: int, first: int, count: int) -> bytes:
@@ -169,6 +170,8 @@ class TileReader:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             if len(data) != tile.width * HASH:
-                raise AuditCorrupt(f"{path}: {len(data)} bytes where a tile of {tile.width} hashes has {tile.width * HASH}")
+                raise AuditCorrupt(
+                    f"{path}: {len(data)} bytes where a tile of {tile.width} hashes has {tile.width * HASH}"
+                )
             return data
         raise AuditCorrupt(f"{self.directory / Tile(level, index, width).name}: the tile is missing")
