@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from poimen_tasks.audit.content import read_content
+from poimen_tasks.audit.content import ContentStore
 from poimen_tasks.audit.event import AuditEvent
 from poimen_tasks.audit.filters import Filters
+from poimen_tasks.audit.looking import AuditPage, Look
 from poimen_tasks.audit.sealed import Sealed
 from poimen_tasks.audit.unsealed import Place, Unsealed
 from poimen_tasks.errors import InvalidArgument, StoreRefused, StoreUnavailable
@@ -23,34 +24,10 @@ if TYPE_CHECKING:
     from poimen_tasks.settings import Settings
     from poimen_tasks.store import Store
 
-__all__ = ["AuditPage", "Asking"]
+__all__ = ["Asking", "AuditPage"]
 
 _PAGE = 500
 _POLL = 0.5
-
-
-class AuditPage(list[AuditEvent]):
-    """Events that a question found, as a list.
-
-    Attributes:
-        source: `index`: from the sealed log; `stream`: from what is not sealed; `index+stream`: from both.
-        cursor: give it to the same question as `after=` for what comes behind this page; None for an empty page that
-            has nothing before it.
-        more: whether the page ended at its limit.
-    """
-
-    def __init__(self, events: list[AuditEvent], *, source: str, cursor: str | None, more: bool) -> None:
-        super().__init__(events)
-        self.source, self.cursor, self.more = source, cursor, more
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "events": [event.to_dict() for event in self],
-            "source": self.source,
-            "cursor": self.cursor,
-            "more": self.more,
-        }
 
 
 class Asking:
@@ -90,7 +67,7 @@ class Asking:
         wanted.options(limit, newest_first=newest_first)
         start = None if after is None else Place.read(after)
         with self._sealed() as sealed:
-            look = _Look(sealed, self._unsealed(sealed), wanted, limit)
+            look = Look(sealed, self._unsealed(sealed), wanted, limit)
             return look.back(start) if newest_first else look.forth(start)
 
     def trail(self, workflow: str | None = None, **filters: Any) -> Iterator[AuditEvent]:
@@ -119,7 +96,7 @@ class Asking:
         """
         wanted = Filters.read(filters)
         with self._sealed() as sealed:
-            return _Look(sealed, self._unsealed(sealed), wanted, None).count()
+            return Look(sealed, self._unsealed(sealed), wanted, None).count()
 
     def follow(
         self, *, after: str | None = None, stop: Callable[[], bool] | None = None, **filters: Any
@@ -161,29 +138,32 @@ class Asking:
 
     def get(self, event_id: str) -> AuditEvent | None:
         """The event with an id; None when there is none. Of several under one id, which users may do, the first."""
-        if not isinstance(event_id, str) or not event_id:
+        if not isinstance(event_id, str) or not event_id:  # type: ignore[redundant-expr]
             raise InvalidArgument(f"event_id: expected a text, got {event_id!r:.60}")
         with self._sealed() as sealed:
-            found = None if sealed is None else sealed.by_id(event_id)
-            if found is not None:
-                return found
             unsealed = self._unsealed(sealed)
-            return None if unsealed is None else unsealed.by_id(event_id)
+            waiting = None if unsealed is None else unsealed.by_id(event_id)
+            # What was sealed meanwhile is found there.
+            sealed.refresh()
+            found = sealed.by_id(event_id)
+            if found is not None or waiting is None:
+                return found
+            return AuditEvent.from_dict(waiting)
 
     def content(self, event: AuditEvent, field: str) -> Any:
         """A field of an event in full, also when it is kept by digest beside the log.
 
         Raises:
             InvalidArgument: there is no such field.
-            AuditCorrupt: what is kept under the digest is missing, or was changed.
-            AuditUnavailable: the log's directory cannot be read.
+            AuditCorrupt: what is kept under the digest was changed.
+            AuditUnavailable: it is not in the log's directory, or cannot be read.
         """
         place = event.content.get(field)
         if place is None:
             if field not in {"reasoning", "input", "output", "error", "metadata"}:
                 raise InvalidArgument(f"field {field!r:.60} is not known")
             return getattr(event, field)
-        data = read_content(self.directory, str(place["sha256"]))
+        data = ContentStore(self.directory).get(str(place["sha256"]))
         return data.decode("utf-8") if place.get("type") == "text" else json.loads(data)
 
     def _sealed(self) -> Sealed:
