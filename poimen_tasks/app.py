@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from celery import Celery
 
 from poimen_tasks import context
+from poimen_tasks.audit import Audit
 from poimen_tasks.cache import Cache
 from poimen_tasks.defaults import new_app
 from poimen_tasks.dispatch import (
@@ -80,6 +81,8 @@ class Poimen:
         register_callback_task(self.celery)
         #: The result cache.
         self.cache = Cache(self._load_settings, self._store, self._room.publish_landed)
+        #: The audit log.
+        self.audit = Audit(self._load_settings, self._store)
         self._runtime = Runtime(self.celery, self._load_settings, self._store, self._room.publish)
         register_each(self._runtime)
 

@@ -153,9 +153,7 @@ class AuditIndex:
             self._put_aside()
         return self._catch_up(sealed_size(self.directory), None, progress)
 
-    def _catch_up(
-        self, size: int, stop: Callable[[], bool] | None, progress: Callable[[int, int], None] | None
-    ) -> int:
+    def _catch_up(self, size: int, stop: Callable[[], bool] | None, progress: Callable[[int, int], None] | None) -> int:
         with self._writing() as db:
             if db.in_transaction:
                 return self._extend(db, size, stop, progress)
