@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from poimen_tasks.app import Poimen
+from poimen_tasks.audit import AuditEvent, AuditPage
 from poimen_tasks.cache import MISSING, CacheEntry, CacheKey, CacheStats
 from poimen_tasks.dispatch import Batch, BatchReport, Workflow, WorkflowReport, WorkflowStatus
 from poimen_tasks.errors import *  # noqa: F403 - the whole tree is public
@@ -17,6 +18,8 @@ __version__ = "0.1.0"
 
 __all__ = [  # noqa: PLE0604 - the errors' own list is part of it
     "MISSING",
+    "AuditEvent",
+    "AuditPage",
     "Batch",
     "BatchReport",
     "BatchState",

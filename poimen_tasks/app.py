@@ -11,6 +11,7 @@ from celery import Celery
 
 from poimen_tasks import context
 from poimen_tasks._checks import check_flag
+from poimen_tasks.audit import Audit
 from poimen_tasks.cache import Cache
 from poimen_tasks.defaults import new_app
 from poimen_tasks.dispatch import (
@@ -96,6 +97,8 @@ class Poimen:
         self._runtime = Runtime(
             self.celery, self._load_settings, self._store, self._room.publish, self.pauses.pause, self.pauses.resume
         )
+        #: The audit log.
+        self.audit = Audit(self._load_settings, self._store)
         register_each(self._runtime)
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from poimen_tasks.audit.audit import Audit
 from poimen_tasks.audit.event import AuditEvent
+from poimen_tasks.audit.looking import AuditPage
 
-__all__ = ["AuditEvent"]
+__all__ = ["Audit", "AuditEvent", "AuditPage"]

@@ -31,10 +31,11 @@ class Audit(Asking):
 
     def __init__(self, load_settings: Callable[[], Settings], store: Callable[[], Store]) -> None:
         super().__init__(load_settings, store)
+        self._store = store
 
     # --- recording -----------------------------------------------------------------------------------------------
 
-    def record(  # noqa: PLR0913 - one argument a field
+    def record(
         self,
         event_type: str,
         *,
@@ -77,7 +78,7 @@ class Audit(Asking):
         event = AuditEvent(
             event_type=event_type,
             action=action,
-            actor=actor,  # type: ignore[arg-type]  # inherited, or refused, below
+            actor="" if actor is None else actor,  # inherited; outside of a task it is refused
             workflow=workflow,
             task=task,
             reasoning=reasoning,
@@ -205,12 +206,10 @@ def _inherit(event: AuditEvent) -> AuditEvent:
         # A task id means something within its workflow only.
         if event.task is None and event.workflow in {None, running.workflow}:
             changes["task"] = running.task()
-        if event.actor is None:
+        if event.actor == "":
             changes["actor"] = running.actor
         if changes:
             return replace(event, **changes)
-    if event.actor is None:
-        raise expected("actor", "a name: who did it", None)
     return event
 
 

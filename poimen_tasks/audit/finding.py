@@ -5,10 +5,11 @@ from __future__ import annotations
 import heapq
 import os
 import sqlite3
+import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from poimen_tasks.audit.filters import Filters
 from poimen_tasks.audit.indexing import BLOCK, item_key, micros, own_id_key, task_key, workflow_key
@@ -52,7 +53,7 @@ class Finder:
     def count(self) -> int:
         """How many lines the filters other than text leave."""
         facets, spans = self._facets(), self._spans(0, self.end)
-        if self.key is None and len(spans) == 1 and spans[0] == Span(0, self.end, True):  # noqa: FBT003
+        if self.key is None and len(spans) == 1 and spans[0] == Span(0, self.end, True):
             return sum(facet[3] for facet in facets)
         return sum(self._count_in(span, facet[0]) for facet in facets for span in spans)
 
@@ -102,7 +103,7 @@ class Finder:
         if low >= high:
             return []
         if self._since is None and self._until is None:
-            return [Span(low, high, True)]  # noqa: FBT003
+            return [Span(low, high, True)]
         sql = "SELECT block, low, high FROM blocks WHERE block >= ? AND block <= ?"
         values: list[Any] = [low // BLOCK, (high - 1) // BLOCK]
         if self._since is not None:
@@ -118,11 +119,11 @@ class Finder:
             else:
                 spans.append(Span(start, stop, whole))
         if len(spans) > _MOST_SPANS:
-            return [Span(spans[0].low, spans[-1].high, False)]  # noqa: FBT003
+            return [Span(spans[0].low, spans[-1].high, False)]
         return spans
 
     def _times(self) -> tuple[str, list[int]]:
-        sql, values = "", []
+        sql, values = "", list[int]()
         if self._since is not None:
             sql, values = f"{sql} AND time > ?", [*values, self._since]
         if self._until is not None:
@@ -194,6 +195,12 @@ class Finder:
             found.update(self._db.execute(f"SELECT seq, at FROM events WHERE seq IN ({marks})", some))  # noqa: S608
         return found
 
+    def place_from(self, low: int, high: int) -> tuple[int | None, int]:
+        """The first line of the index from `low` to before `high`, and where it begins; None when there is none."""
+        sql = "SELECT seq, at FROM events WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT 1"
+        row = self._db.execute(sql, (low, high)).fetchone()
+        return (None, 0) if row is None else (row[0], row[1])
+
     def owned(self, event_id: str) -> list[int]:
         """The lines of events that were recorded under an id."""
         return [row[0] for row in self._db.execute("SELECT seq FROM postings WHERE key = ?", (own_id_key(event_id),))]
@@ -221,7 +228,7 @@ class Lines:
         self._firsts = [segment.first for segment in self._segments]
         self._files: dict[int, int] = {}
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -257,8 +264,6 @@ class Lines:
 
     def parse(self, seq: int, line: bytes) -> dict[str, Any]:
         """The event in a line's bytes."""
-        import zlib
-
         try:
             head = head_of(line)
             event: dict[str, Any] = read_event(head.event)
@@ -267,8 +272,3 @@ class Lines:
         if head.seq != seq or zlib.crc32(head.event) != head.crc:
             raise AuditCorrupt(f"line {seq} of the log was changed: its number or its checksum does not fit")
         return event
-
-
-def needles(events: Iterable[int]) -> list[int]:
-    """A list of numbers."""
-    return list(events)

@@ -71,7 +71,7 @@ class Batch:
         self._epoch, self._id, self._n = str(meta["epoch"]), str(meta["id"]), int(meta["n"])
         self._epoch_bytes = self._epoch.encode()
         rows = db.execute("SELECT id, type, actor, status, count, first, last FROM facets")
-        self._facets = {tuple(row[1:4]): [row[0], *row[4:]] for row in rows}
+        self._facets: dict[tuple[str, ...], list[int]] = {tuple(row[1:4]): [row[0], *row[4:]] for row in rows}
         self._workflows: dict[str, int] = {}
         self._seconds: dict[str, int] = {}
         self._clear()
@@ -164,10 +164,11 @@ class Batch:
             marks = ",".join("?" * len(some))
             known.update(
                 self.db.execute(f"SELECT key, min(seq) FROM postings WHERE key IN ({marks}) GROUP BY key", some)
-            )  # noqa: S608 - marks only
+            )
         return known
 
     def _facet(self, kind: str, actor: str, status: str, seq: int) -> int:
+        """The number of a combination, counted."""
         name = (kind, actor, status)
         facet = self._facets.get(name)
         if facet is None:
