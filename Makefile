@@ -41,7 +41,8 @@ test: $(READY) services ## Run every test (JOBS=3 at a time, ARGS= is passed to 
 check: $(READY) ## Check format, lint, types and import rules
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
-	$(PY) -m mypy
+	@# mypy itself crashed (exit 2, "INTERNAL ERROR") in one of some twenty cold runs; findings are exit 1.
+	$(PY) -m mypy || { [ $$? -eq 2 ] && $(PY) -m mypy; }
 	$(VENV)/bin/lint-imports
 
 format: $(READY) ## Format the code and apply safe fixes

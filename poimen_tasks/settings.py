@@ -29,7 +29,6 @@ _PREFIX = "POIMEN_"
 _CONF_PREFIX = "poimen_"
 _MIB = 1024 * 1024
 _TICK = 0.5
-_SWITCHES = frozenset({"allow_eviction", "audit_cache_hits"})
 
 
 def _seconds(
@@ -77,6 +76,7 @@ class Settings(BaseSettings):
         cache_ttl: seconds that a cached result is served; 0 is for ever.
         audit_cache_hits: an audit entry for hits of the cache too, which otherwise are only counted.
         allow_eviction: let a worker start on a Redis that deletes keys when its memory is short.
+        allow_open_server: let a worker start on a Redis that other machines reach without a password.
     """
 
     model_config = SettingsConfigDict(
@@ -113,6 +113,7 @@ class Settings(BaseSettings):
     cache_ttl: float = _seconds(86_400.0, "seconds, at least 0 (0: for ever)", ge=0)
     audit_cache_hits: bool = Field(default=False, description="true or false")
     allow_eviction: bool = Field(default=False, description="true or false")
+    allow_open_server: bool = Field(default=False, description="true or false")
 
     def __init__(self, **values: Any) -> None:
         """Take settings as keywords, and the rest from the environment.
@@ -131,7 +132,7 @@ class Settings(BaseSettings):
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_values(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, bool) and info.field_name not in _SWITCHES:
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
             raise ValueError("")
         return value
 

@@ -20,7 +20,10 @@ from collections.abc import Sequence
 from operator import lt
 from typing import NamedTuple
 
-__all__ = ["LINE", "PRINTABLE", "Head", "Line", "Place", "encode", "event_type", "follows", "head_of", "read_event"]
+__all__ = [
+    "LINE", "PRINTABLE", "Head", "Line", "Place", "encode", "event_type", "follows", "head_of", "in_order", "places_of",
+    "problem_of", "read_event",
+]  # fmt: skip
 
 
 class Line(NamedTuple):
@@ -109,17 +112,21 @@ def places_of(lines: Sequence[Line]) -> list[Place]:
 
 
 def in_order(places: Sequence[Place]) -> bool:
-    """Whether lines obviously follow each other: whole entries of one epoch, ids rising. `follows` is the full rule."""
+    """Whether lines obviously follow each other: whole entries of one epoch, ids rising. `follows` is the full rule.
+
+    The first line may be any line of its entry.
+    """
     epochs, ms, sub, numbers, lasts = zip(*places, strict=True)
-    ids = list(zip(ms, sub, strict=True))
-    if len(set(epochs)) > 1 or numbers[0]:
+    if len(set(epochs)) > 1:
         return False
+    ids = list(zip(ms, sub, strict=True))
     if all(lasts):
-        return not any(numbers) and all(map(lt, ids, ids[1:]))
+        return not any(numbers[1:]) and all(map(lt, ids, ids[1:]))
     expected = [0 if last else number + 1 for number, last in zip(numbers, lasts, strict=True)]
-    going_on = (last or one == other for last, one, other in zip(lasts, ids, ids[1:], strict=False))
-    rising = all(map(lt, zip(ids, numbers, strict=True), zip(ids[1:], numbers[1:], strict=True)))
-    return rising and expected[:-1] == list(numbers[1:]) and all(going_on)
+    if expected[:-1] != list(numbers[1:]):
+        return False
+    # Rising where an entry begins, the same one within it.
+    return all(one < other if last else one == other for last, one, other in zip(lasts, ids, ids[1:], strict=False))
 
 
 def head_of(line: bytes) -> Head:
@@ -150,10 +157,10 @@ def read_event(event: bytes) -> dict[str, object]:
     """An event's JSON, strictly.
 
     Raises:
-        ValueError: it is no object in strict JSON (RFC 8259, no key twice, no lone surrogate).
+        ValueError: it is no object in strict JSON (RFC 8259), or holds half of a character (a lone surrogate).
     """
     try:
-        value = json.loads(event, object_pairs_hook=_object, parse_constant=_constant)
+        value = json.loads(event, parse_constant=_constant)
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise ValueError("its event holds half of a character (a lone surrogate)") from None
@@ -164,13 +171,6 @@ def read_event(event: bytes) -> dict[str, object]:
     if type(value) is not dict:
         raise ValueError("its event is no object")
     return value
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise ValueError("its event is not strict JSON: a key stands there twice")
-    return made
 
 
 def _constant(text: str) -> object:
@@ -205,3 +205,25 @@ def follows(before: Place | None, place: Place, kind: str) -> str:
         return "" if kind == "audit.epoch" else "the epoch changes without an audit.epoch event"
     allowed = place[1:3] > before[1:3] or kind == "store.rollback" or (same and kind.startswith("audit."))
     return "" if allowed else f"entry {place.id} stands behind {before.id}, and no store.rollback event allows it"
+
+
+def problem_of(line: bytes, seq: int, before: Place | None, *, ordered: bool = True) -> tuple[Head | None, str]:
+    """A line taken apart, and what is wrong with it at its place; empty: nothing.
+
+    Args:
+        line: without its newline.
+        seq: the number that it has to have; -1: any.
+        before: where the line before it stands; None: there is none.
+        ordered: False: the line before it is not known.
+    """
+    try:
+        head = head_of(line)
+    except ValueError as error:
+        return None, str(error)
+    if seq not in {-1, head.seq}:
+        return None, f"it says seq {head.seq} where line {seq} has to stand"
+    if zlib.crc32(head.event) != head.crc:
+        return None, "its event does not have its CRC"
+    if ordered and follows(before, head.place, "") and (why := follows(before, head.place, event_type(head.event))):
+        return None, why
+    return head, ""

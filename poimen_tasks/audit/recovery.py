@@ -7,20 +7,20 @@ whole entries are kept, the rest is cut off and comes again from the stream, whi
 
 from __future__ import annotations
 
-import zlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from poimen_tasks.audit.disk import Disk
-from poimen_tasks.audit.lines import Head, Place, event_type, follows, head_of
+from poimen_tasks.audit.lines import Place, problem_of
 from poimen_tasks.audit.merkle import leaf_hash
 from poimen_tasks.audit.note import Checkpoint
+from poimen_tasks.audit.scan import differs
 from poimen_tasks.audit.segments import Segment, read_lines, segments_in
-from poimen_tasks.audit.tiles import HASH, WIDTH, Edge, Tile, TileReader
+from poimen_tasks.audit.tiles import WIDTH, Edge, Tile, TileReader
 from poimen_tasks.errors import AuditCorrupt
 
-__all__ = ["Recovered", "day_of", "problem_of", "recover"]
+__all__ = ["Recovered", "day_of", "recover"]
 
 
 class Recovered(NamedTuple):
@@ -51,28 +51,6 @@ def day_of(place: Place) -> str:
         return datetime.fromtimestamp(place.ms / 1000, UTC).strftime("%Y-%m-%d")
     except (ValueError, OverflowError, OSError):
         return ""
-
-
-def problem_of(line: bytes, seq: int, before: Place | None, *, ordered: bool = True) -> tuple[Head | None, str]:
-    """A line taken apart, and what is wrong with it at its place; empty: nothing.
-
-    Args:
-        line: without its newline.
-        seq: the number that it has to have.
-        before: where the line before it stands; None: there is none.
-        ordered: False: the line before it is not known.
-    """
-    try:
-        head = head_of(line)
-    except ValueError as error:
-        return None, str(error)
-    if head.seq != seq:
-        return None, f"it says seq {head.seq} where line {seq} has to stand"
-    if zlib.crc32(head.event) != head.crc:
-        return None, "its event does not have its CRC"
-    if ordered and follows(before, head.place, "") and (why := follows(before, head.place, event_type(head.event))):
-        return None, why
-    return head, ""
 
 
 def recover(directory: Path, checkpoint: Checkpoint, disk: Disk) -> Recovered:
@@ -170,31 +148,22 @@ class _Reading:
         if edge.root() == self._checkpoint.root:
             return edge
         for tile, hashes in (*self._full, *edge.partial()):
-            if tile.level == 0 and (at := self._differs(tile, hashes)) is not None:
+            if tile.level == 0 and (at := differs(self._directory, tile, hashes)) not in {None, -1}:
                 raise self._bad(tile.number * WIDTH + at, "its bytes are not those that were sealed")
         raise AuditCorrupt(
             f"{self._directory}: the lines and tiles do not lead to the root that the checkpoint signs; "
             "`poimen audit verify` looks for the place"
         )
 
-    def _differs(self, tile: Tile, hashes: bytes) -> int | None:
-        """Which hash of a tile is another one on disk; None: none, or the file is missing or short."""
-        try:
-            data = (self._directory / tile.name).read_bytes()
-        except OSError:
-            return None
-        if len(data) != len(hashes) or data == hashes:
-            return None
-        return next(at for at in range(tile.width) if data[at * HASH : (at + 1) * HASH] != hashes[at * HASH :][:HASH])
-
     def _mend_tiles(self, edge: Edge) -> list[str]:
         """Write missing and short tiles again: those of the last segment are not synced before it is closed."""
         missing = []
         for tile, hashes in (*self._full, *edge.partial()):
             path = self._directory / tile.name
-            if (at := self._differs(tile, hashes)) is not None:
+            at = differs(self._directory, tile, hashes)
+            if at is not None and at >= 0:
                 raise AuditCorrupt(f"{path}: hash {at} is not that of the lines, which are as they were sealed")
-            if not path.is_file() or path.stat().st_size != len(hashes):
+            if at is not None:
                 self._disk.put(path, hashes)
                 missing.append(path)
         return [f"wrote {len(missing)} tiles again that were missing or short"] if missing else []

@@ -12,7 +12,7 @@ from poimen_tasks.settings import mask_url
 from poimen_tasks.store.keys import LAYOUT
 from poimen_tasks.store.survey import ServerFacts
 
-__all__ = ["check_server", "no_server"]
+__all__ = ["check_access", "check_eviction", "check_server", "no_server"]
 
 _LEAST = (7, 0)
 _FULL = 0.9
@@ -28,10 +28,10 @@ def check_server(facts: ServerFacts, url: str) -> Iterator[Finding]:
     """Version, role, eviction, persistence, memory, access and layout of the server at `url`."""
     yield _version(facts, mask_url(url))
     yield from _role(facts)
-    yield _eviction(facts)
+    yield check_eviction(facts)
     yield from _persistence(facts)
     yield from _memory(facts)
-    yield _access(facts, url)
+    yield check_access(facts, url)
     yield _layout(facts)
 
 
@@ -57,7 +57,8 @@ def _role(facts: ServerFacts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _eviction(facts: ServerFacts) -> Finding:
+def check_eviction(facts: ServerFacts) -> Finding:
+    """Whether the server deletes what it holds when its memory is short."""
     policy = str(facts.info.get("maxmemory_policy", "unknown"))
     if policy == "noeviction":
         return Finding(Level.OK, "eviction", _SUBJECT, "maxmemory-policy is noeviction")
@@ -92,7 +93,8 @@ def _memory(facts: ServerFacts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _access(facts: ServerFacts, url: str) -> Finding:
+def check_access(facts: ServerFacts, url: str) -> Finding:
+    """Whether strangers can reach the server at `url` without a password."""
     parts = urlsplit(url)
     secret = parts.password or "password" in parse_qs(parts.query)
     anybody = facts.open if facts.open is not None else not secret

@@ -75,10 +75,6 @@ class Reads:
             found += read_statuses(self.client, batches[at : at + 500])
         return found
 
-    def eviction_policy(self) -> str:
-        """What the server deletes when its memory is short; `noeviction` is the one that is safe, "" is unknown."""
-        return str(self.client.read(lambda redis: redis.info("memory")).get("maxmemory_policy", ""))
-
     def field(self, batch: str, *names: str) -> list[bytes | None]:
         """Raw fields of a batch's record."""
         values: list[bytes | None] = self.client.read(lambda redis: redis.hmget(self.keys.record(batch), list(names)))

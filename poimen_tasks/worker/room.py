@@ -38,6 +38,7 @@ from poimen_tasks.worker.pace import Paces
 from poimen_tasks.worker.pools import Pool, pool_of
 from poimen_tasks.worker.retrying import install_retry
 from poimen_tasks.worker.shared import SharedState
+from poimen_tasks.worker.unsafe_server import refuse_unsafe_server
 from poimen_tasks.worker.wake import install_wake
 
 if TYPE_CHECKING:
@@ -288,7 +289,7 @@ class WorkerRoom:
     def _worker_init(self, sender: Any = None, **_: Any) -> None:
         if not self._is_mine(sender.app):
             return
-        self._refuse_eviction()
+        self._refuse_unsafe_server()
         self._serves = True
         self._finalized()  # tasks may have been registered since, by a class or late in a module
         self._hostname = sender.hostname
@@ -303,21 +304,13 @@ class WorkerRoom:
             # A receiver's exceptions are only logged; this one ends the worker, with the text on stderr.
             raise SystemExit(str(error)) from None
 
-    def _refuse_eviction(self) -> None:
-        """End a worker on a server that would delete its batches; one that does not answer yet is not asked again."""
+    def _refuse_unsafe_server(self) -> None:
         try:
             store = self.store
-            policy, allowed = store.reads.eviction_policy(), store.settings.allow_eviction
-            store.client.close()  # pool processes are forked from here
-        except PoimenError as error:
-            log.warning("the store could not be asked what it evicts: %s", error)
-            return
-        if policy not in ("", "noeviction") and not allowed:
-            raise SystemExit(
-                f"Redis has maxmemory-policy {policy}: when memory is short it deletes queues, batches and results "
-                "without a word; set it to noeviction (`redis-cli config set maxmemory-policy noeviction`), or "
-                "POIMEN_ALLOW_EVICTION=true to start all the same"
-            )
+        except SettingsError:
+            return  # said when the worker is ready
+        refuse_unsafe_server(store)
+        store.client.close()  # pool processes are forked from here
 
     def _process_init(self, **_: Any) -> None:
         # A child has connections of its own; those of the parent stay untouched. Opened here, none costs an item time.
