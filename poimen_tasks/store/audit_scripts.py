@@ -85,8 +85,10 @@ class StreamState(NamedTuple):
     @classmethod
     def of(cls, reply: dict[bytes, Any]) -> StreamState:
         """From a script's reply."""
-        values = {name.decode(): value for name, value in reply.items()}
-        return cls(**{name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()})
+        values: dict[str, Any] = {
+            name.decode(): value.decode() if isinstance(value, bytes) else value for name, value in reply.items()
+        }
+        return cls(**values)
 
 
 class AuditScripts:

@@ -66,7 +66,8 @@ _TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
         AuditBacklog,
         (
             "{} audit entries wait to be sealed, more than POIMEN_AUDIT_BACKLOG allows: start the sealer "
-            "(`poimen audit seal`) and dispatch again when it has caught up; or do without (`poimen audit seal --unregister`)"
+            "(`poimen audit seal`) and dispatch again when it has caught up, or do without it "
+            "(`poimen audit seal --unregister`)"
         ),
     ),
     "CANCELLED": (InvalidArgument, "batch {!r} was cancelled: dispatch its failed items as a new batch"),
