@@ -51,10 +51,10 @@ class Asking:
             limit: most events to return; None is no limit.
             after: the `cursor` of the page before.
             newest_first: from the end of the log backwards.
-            **filters: any of `type`, `actor`, `status` (a name, or a list of names), `workflow`, `task` (the task id: by
-                default an item's id), `since`, `until` (aware datetimes; events strictly between them), `text` (stands
-                somewhere in the event, whatever the case; the slowest of them: it looks at every line that the others
-                leave).
+            **filters: any of `type`, `actor`, `status` (a name, or a list of names), `workflow`, `task` (the task id: an
+                item's own, or else its id), `since`, `until` (aware datetimes; events strictly between them), `text`
+                (stands somewhere in the event, whatever the case; the slowest of them: it looks at every line that the
+                others leave).
 
         Raises:
             InvalidArgument: a filter is unknown, has a value of another type, or since is not before until.
