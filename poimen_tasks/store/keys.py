@@ -73,7 +73,7 @@ TABLE: dict[str, Key] = {
     "releasing": Key("p:r", "zset", "resumed scopes that have held members, by when to go on", "until released"),
     "keeping": Key("p:k", "zset", "paused scopes with batches that would expire, by when to go on", "until all stay"),
     "pause_due": Key("p:due", "zset", "paused scopes by the time the pause expires", "until resumed"),
-    "ramps": Key("p:ramp", "hash", "resumed scope to `rate|since|level|at`", "until lifted"),
+    "ramps": Key("p:ramp", "hash", "resumed scope to `rate|since|level|at`", "a minute after the last such resume"),
     "paused_calls": Key("p:c", "hash", "message id to a plain call that is parked by a pause", "until it begins again"),
     "paused_due": Key("p:cdue", "zset", "released parked calls by when they are published again", "until they begin"),
     "paused_tries": Key("p:ctries", "hash", "released parked call to how often it was published", "until it begins"),

@@ -388,6 +388,18 @@ def stepping(path: str, name: str, steps: int, seconds: float = 0.05) -> int:
     return done
 
 
+@task(cache=True)
+def stepping_once(path: str, name: str, steps: int) -> str:
+    """A cached call that asks whether it is to stop, until a file says that it may end."""
+    for _ in range(steps):
+        if Path(path + ".go").exists():
+            break
+        time.sleep(0.05)
+        poimen.checkpoint()
+    note(path, f"ran {name}")
+    return name
+
+
 @policy(retry=RetryPolicy(max_attempts=3, initial=0.01))
 @app.task(shared=False, bind=True, autoretry_for=(Exception,), max_retries=2)
 def stepping_with_retries(self: Any, path: str, name: str, steps: int) -> list[int]:

@@ -41,6 +41,8 @@ GROUPS = {
     "cache_order": "cache",
     "cache_callers": "cache",
     "cache_kills": "cache_kills",
+    "pause": "pause",
+    "pause_trials": "pause",
     "peers": "peers.compare",
 }
 
