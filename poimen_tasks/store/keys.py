@@ -76,7 +76,9 @@ TABLE: dict[str, Key] = {
     "ramps": Key("p:ramp", "hash", "resumed scope to `rate|since|level|at`", "a minute after the last such resume"),
     "paused_calls": Key("p:c", "hash", "message id to a plain call that is parked by a pause", "until it begins again"),
     "paused_due": Key("p:cdue", "zset", "released parked calls by when they are published again", "until they begin"),
-    "paused_tries": Key("p:ctries", "hash", "released parked call to how often it was published", "until it begins"),
+    "paused_tries": Key(
+        "p:ctries", "hash", "released parked call to how often it was due, tab, queue", "until it begins"
+    ),
     "paused_keep": Key("p:ckeep", "zset", "parked calls of groups by when to refresh the group's results", "with them"),
     "resumed_calls": Key("p:cz", "zset", "parked calls that began again, by when that is forgotten", "a day each"),
     "running_calls": Key(

@@ -359,6 +359,7 @@ class WorkerRoom:
         except SettingsError as error:
             log.error("this worker serves no batches: %s", error)  # noqa: TRY400 - a setting, not a crash
             return
+        depths = QueueDepths(self.app)
         self._keeper = Keeper(
             keeper_store,
             name=f"{worker.hostname}/{os.getpid()}",
@@ -372,10 +373,16 @@ class WorkerRoom:
             },
             publish=self.publish,
             publish_calls=self.publish_calls,
-            make_calls=lambda store, release: CallKeeper(
-                self.app, store, hostname=worker.hostname, processes=self._pool.processes, release=release
+            make_calls=lambda store, broker: CallKeeper(
+                self.app,
+                store,
+                broker,
+                hostname=worker.hostname,
+                processes=self._pool.processes,
+                publish=self.publish_calls,
+                depths=depths,
             ),
-            depths=QueueDepths(self.app),
+            depths=depths,
             shared=self._shared,
             reserved=lambda: len(worker_state.reserved_requests) - len(worker_state.active_requests),
             events=self.events,
