@@ -287,6 +287,15 @@ class SnapshotScripts:
                 found[scope[2:].decode()] = (int(epoch), stop_at != b"-" and float(stop_at) <= seconds)
         return found
 
+    def is_restoring(self, workflow: str) -> bool:
+        """True while a workflow is being restored, and where that broke off."""
+
+        def ask(redis: Any) -> Any:
+            return redis.pipeline(transaction=False).zscore(self.keys.build("restoring"), workflow).time().execute()
+
+        until, (seconds, _) = self.client.read(ask)
+        return until is not None and float(until) > seconds
+
     def is_empty(self) -> bool:
         """True when the namespace has no batch."""
         return not self.client.read(lambda redis: redis.exists(self.keys.build("batches")))

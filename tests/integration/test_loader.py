@@ -12,6 +12,7 @@ from poimen_tasks.store.keys import BATCH_KEYS, LAYOUT, TABLE, Keys, lua_builder
 from poimen_tasks.store.loader import ScriptError, load_script, script_names
 from poimen_tasks.store.pause_scripts import PauseScripts
 from poimen_tasks.store.scripts import Scripts
+from poimen_tasks.store.snapshot_scripts import SnapshotScripts
 from poimen_tasks.store.values import WaitingCall
 from tests.conftest import ROOT
 from tests.integration import lanes
@@ -108,6 +109,8 @@ def test_idempotence_comes_first(name):
     natural = {
         "ask_item",
         "put_big",
+        "restore_slice",
+        "snapshot_cut",
         "renew_leases",
         "save_checkpoint",
         "scope_running",
@@ -126,7 +129,10 @@ def test_idempotence_comes_first(name):
 def test_every_script_has_its_verb():
     """A verb has one name: the script's file and the method (style)."""
     methods = {
-        name for kind in (Scripts, CacheScripts, PauseScripts) for name in vars(kind) if not name.startswith("_")
+        name
+        for kind in (Scripts, CacheScripts, PauseScripts, SnapshotScripts)
+        for name in vars(kind)
+        if not name.startswith("_")
     }
     methods -= {
         "activities",
@@ -226,6 +232,8 @@ def test_every_key_is_in_the_table(store, eventually):
         lanes.digest("v"), activity="acts.work", owner="r", lease=60.0, call=WaitingCall("m", b"message")
     )
     store.cache.cache_finish(lanes.entry("v"), owner="o")
+    store.snapshots.restore_begin("s1", workflow="z", holder="h", batches=["z"])
+    store.scripts.drain_workers(["w1"], actor="me", reason="")
     hide = {"scopes": ["g:u"], "keys": [], "actor": "me", "reason": ""}
     store.client.call("cache_invalidate", hide, owner="q", sequence=1)
 
@@ -235,7 +243,7 @@ def test_every_key_is_in_the_table(store, eventually):
         names = [
             name
             for name, row in TABLE.items()
-            if re.fullmatch(_pattern(row.form, key=row.form.startswith(("c:", "p:"))), form, re.DOTALL)
+            if re.fullmatch(_pattern(row.form, key=row.form.startswith(("c:", "p:", "s:r:"))), form, re.DOTALL)
         ]
         assert names, f"{form} is not in the table"
         found[names[0]] = store.client.redis.type(key).decode()

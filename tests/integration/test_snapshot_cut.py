@@ -68,7 +68,7 @@ def test_much_is_read_in_slices(store: Store, monkeypatch) -> None:
 
 def test_changes_between_slices_are_noticed(store: Store, monkeypatch) -> None:
     """When the batch changes while it is read in slices it is read anew, and after three changes in one call."""
-    ticket, *_ = lanes.open_batch(store, count=60, delayed={position: 9e9 for position in range(10, 60)}, limit=1)
+    ticket, *_ = lanes.open_batch(store, count=60, delayed=dict.fromkeys(range(10, 60), 9e9), limit=1)
     monkeypatch.setattr(module, "INLINE", 5)
     lane, asked, entries = lanes.begin(store, ticket), [], store.snapshots._entries
 
@@ -87,7 +87,7 @@ def test_changes_between_slices_are_noticed(store: Store, monkeypatch) -> None:
 
 def test_a_still_batch_is_read_once(store: Store, monkeypatch) -> None:
     """Without a change one reading is enough."""
-    lanes.open_batch(store, count=60, delayed={position: 9e9 for position in range(60)})
+    lanes.open_batch(store, count=60, delayed=dict.fromkeys(range(60), 9e9))
     monkeypatch.setattr(module, "INLINE", 5)
     asked, entries = [], store.snapshots._entries
     monkeypatch.setattr(store.snapshots, "_entries", lambda batch: asked.append(batch) or entries(batch))
