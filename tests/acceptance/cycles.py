@@ -67,7 +67,7 @@ def cycles(directory: Path, *, count: int, items: int, seed: int) -> CycleReport
             place = _next(made, notes, items, number, directory)
             seen = len(_lines(notes))
             batch = place.shop.poimen.batch(BATCH)
-            goal = min(items, len(recorded) + rng.randint(1, max(1, 2 * items // count)))
+            goal = min(items, len(recorded) + rng.randint(1, max(1, items // count)))
             eventually(lambda batch=batch, goal=goal: batch.status().finished >= goal, timeout=60)  # type: ignore[misc]
             over = batch.status().finished == items
             _pause_and_keep(place, rng)

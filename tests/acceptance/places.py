@@ -1,4 +1,4 @@
-"""Places where work goes on: a server with its workers, which can be lost as a whole; the data directory is elsewhere."""
+"""Places where work goes on: a server with its workers, lost as a whole; the data directory is elsewhere."""
 
 from __future__ import annotations
 

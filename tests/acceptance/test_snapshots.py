@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -108,7 +111,7 @@ def test_where_nothing_can_be_written(own_shop: ModuleType, tmp_path: Path) -> N
     """Where the directory cannot be written the pause holds, and the error says what was not saved, and why."""
     (tmp_path / "data").write_text("in the way")
     with pytest.raises(
-        SnapshotFailed, match="'wf-no-disk' is paused and stays so.*not kept.*Not a directory"
+        SnapshotFailed, match=r"'wf-no-disk' is paused and stays so.*not kept.*Not a directory"
     ) as caught:
         own_shop.poimen.pause(workflow="wf-no-disk", snapshot=True)
     assert str(tmp_path / "data") in str(caught.value)
@@ -138,11 +141,11 @@ def test_the_pause_tells_that_it_was_not_kept(own_shop: ModuleType, workers: Any
 
 def test_a_full_disk(own_shop: ModuleType, tmp_path: Path) -> None:
     """A disk that is full while a snapshot is written leaves the one before as it was, and no litter."""
-    import subprocess
-
     room = tmp_path / "data" / "snapshots"
     room.mkdir(parents=True)
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", room], check=False).returncode:
+    mount, umount = shutil.which("mount"), shutil.which("umount")
+    small = [mount, "-t", "tmpfs", "-o", "size=64k", "tmpfs", room]
+    if not mount or not umount or subprocess.run(small, check=False).returncode:
         pytest.skip(
             "no right to mount a small disk here; test_a_full_disk_leaves_the_old_one has the limit of a process"
         )
@@ -152,18 +155,18 @@ def test_a_full_disk(own_shop: ModuleType, tmp_path: Path) -> None:
         before = snapshots.create("wf-full")
         noise = [os.urandom(2_000) for _ in range(200)]
         own_shop.poimen.dispatch(own_shop.poimen.map(own_shop.echo, noise), workflow="wf-full", batch_id="two")
-        with pytest.raises(SnapshotFailed, match="No space left on device.*untouched"):
+        with pytest.raises(SnapshotFailed, match=r"No space left on device.*untouched"):
             snapshots.create("wf-full")
         assert snapshots.latest("wf-full") == before
         assert not list(room.glob(".*.tmp"))
         assert [len(batch) > 0 for batch in snapshots.latest("wf-full").batches] == [True]
     finally:
-        subprocess.run(["umount", room], check=True)
+        subprocess.run([umount, room], check=True)
 
 
 # ------------------------------------------------------------------------------------------ what it tells
 def test_given_by_the_caller(shop: ModuleType) -> None:
-    """Without any batch, a snapshot has what its caller gives, in every field, and is read back the same (promise P6)."""
+    """Without any batch a snapshot has what its caller gives, in every field, and is read back (promise P6)."""
     given = {
         "stage": "review",
         "completed_tasks": ["T1", "T2"],
@@ -278,10 +281,7 @@ def test_a_foreign_file_is_skipped(own_shop: ModuleType, caplog: pytest.LogCaptu
 
 def test_after_a_restart(own_shop: ModuleType, worker_env: dict[str, str]) -> None:
     """What one process wrote another one reads, by the same words (promise P7)."""
-    import subprocess
-    import sys
-
-    own_shop.poimen.snapshots.create("wf-restart", error="oops")
+        own_shop.poimen.snapshots.create("wf-restart", error="oops")
     code = "from tests.acceptance.shop import poimen; one = poimen.snapshots.latest('wf-restart'); print(one.id, one.error)"
     found = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **worker_env}, capture_output=True, text=True, check=True
@@ -344,13 +344,13 @@ def test_into_an_empty_redis(moving: Places, tmp_path: Path) -> None:
     assert there.shop.poimen.snapshots.latest("wf-move") == snapshot
     moved = there.shop.poimen.batch("moved")
     report = moved.wait(timeout=60)
-    assert (report.succeeded, report.failed) == (31, ("30",))
+    assert (report.succeeded, report.failed, set(report.errors)) == (31, 1, {"30"})
     assert report.results["31"] == 40
     ran = Counter(lines(path)) - noted
     assert {name for name in ran if name in recorded} == set()
     assert "early" not in ran
     assert sorted(recorded | set(ran)) >= sorted(map(str, range(30)))
-    eventually(lambda: (tmp_path / "called").exists())
+    eventually((tmp_path / "called").exists)
     steps = [line.split() for line in (tmp_path / "steps").read_text().splitlines() if line.startswith("step")]
     assert Counter(int(row[2]) for row in steps).most_common(1)[0][1] <= 2
     assert there.shop.poimen.batch("early").status().state is BatchState.COMPLETED
@@ -388,7 +388,7 @@ def test_each_refusal_has_its_error(own_shop: ModuleType) -> None:
 
 
 def test_twice_is_refused(moving: Places) -> None:
-    """A snapshot is restored once into a store: by one of several who try at one time, and not again later (fault I13)."""
+    """A snapshot is restored once into a store: by one of several who try at one time, not again later (I13)."""
     here = moving.open()
     poimen = here.shop.poimen
     poimen.dispatch(poimen.map(here.shop.noop, range(3_000)), workflow="wf-twice", batch_id="twice")
@@ -422,7 +422,7 @@ def test_twice_is_refused(moving: Places) -> None:
 
 
 def test_one_that_broke_off_is_gone_on_with(moving: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A restore that breaks off at any piece leaves nothing that runs, takes no snapshot, and is gone on with."""
+    """A restore that breaks off leaves whole batches or none; none is taken for the workflow; and it is gone on with."""
     here = moving.open()
     poimen = here.shop.poimen
     for name in ("a", "b"):
@@ -440,11 +440,12 @@ def test_one_that_broke_off_is_gone_on_with(moving: Places, monkeypatch: pytest.
         return send(*args, **options)
 
     monkeypatch.setattr(store.snapshots, "restore_slice", breaks)
-    for pieces in (0, 1, 2, 4):
+    for pieces in (0, 1, 2, 3):
         left[0] = pieces
         with pytest.raises(PoimenError, match="broke off"):
             snapshots.restore("wf-break")
-        assert there.shop.poimen.batches(state="open") == []
+        assert {batch.id for batch in there.shop.poimen.batches()} <= {"a"}
+        assert all(batch.status().total == 2_000 for batch in there.shop.poimen.batches())
         with pytest.raises(SnapshotConflict, match="is being restored here, or that broke off"):
             snapshots.create("wf-break")
     monkeypatch.undo()
