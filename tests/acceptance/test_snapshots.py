@@ -281,8 +281,8 @@ def test_a_foreign_file_is_skipped(own_shop: ModuleType, caplog: pytest.LogCaptu
 
 def test_after_a_restart(own_shop: ModuleType, worker_env: dict[str, str]) -> None:
     """What one process wrote another one reads, by the same words (promise P7)."""
-        own_shop.poimen.snapshots.create("wf-restart", error="oops")
-    code = "from tests.acceptance.shop import poimen; one = poimen.snapshots.latest('wf-restart'); print(one.id, one.error)"
+    own_shop.poimen.snapshots.create("wf-restart", error="oops")
+    code = "from tests.acceptance.shop import poimen; one = poimen.snapshots.last(); print(one.id, one.error)"
     found = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **worker_env}, capture_output=True, text=True, check=True
     )
@@ -422,7 +422,7 @@ def test_twice_is_refused(moving: Places) -> None:
 
 
 def test_one_that_broke_off_is_gone_on_with(moving: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A restore that breaks off leaves whole batches or none; none is taken for the workflow; and it is gone on with."""
+    """A restore that breaks off leaves whole batches or none, is not taken for the workflow, and is gone on with."""
     here = moving.open()
     poimen = here.shop.poimen
     for name in ("a", "b"):
