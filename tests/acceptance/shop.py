@@ -16,6 +16,8 @@ from poimen_tasks import CachePolicy, Cancelled, Paused, Poimen, RetryPolicy, po
 
 poimen = Poimen("shop")
 app = poimen.celery
+if soft := os.environ.get("SHOP_SOFT"):
+    app.conf.worker_soft_shutdown_timeout = float(soft)
 # Not shared with other apps: the module is imported anew for each test.
 task = partial(poimen.task, shared=False)
 

@@ -328,7 +328,7 @@ def test_into_an_empty_redis(moving: Places, tmp_path: Path) -> None:
         marked(here.shop, path, ["early"]), workflow="wf-move", stage="early", batch_id="early"
     )
     before.wait(timeout=20)
-    eventually(lambda: 3 <= batch.status().succeeded)
+    eventually(lambda: batch.status().succeeded >= 3)
     receipt = here.shop.poimen.pause(workflow="wf-move", grace=0.2)
     receipt.wait_quiet(timeout=20)
     here.shop.poimen.snapshots.create("wf-move")
@@ -543,6 +543,6 @@ def test_seeded_cycles(tmp_path: Path) -> None:
     """
     from tests.acceptance.cycles import cycles
 
-    report = cycles(tmp_path, count=6, items=240, seed=20251129)
-    assert report.done == 6
+    report = cycles(tmp_path, count=3, items=240, seed=20251129)
+    assert report.done == 3
     assert report.wrong() == {}, report
