@@ -346,7 +346,8 @@ class Snapshots:
         except PoimenError:
             self._note(snapshot, success=False)
             raise
-        return self._note(snapshot, success=True) if resume else snapshot
+        goes_on = resume or f"w:{snapshot.workflow}" not in snapshot.pauses
+        return self._note(snapshot, success=True) if goes_on else snapshot
 
     def mark_resumed(self, workflow: str, *, success: bool = True) -> Snapshot:
         """Note in the newest snapshot of a workflow that it was resumed, or that it was tried.
