@@ -40,6 +40,8 @@ GROUPS = {
     "cache_order": "cache",
     "cache_callers": "cache",
     "cache_kills": "cache_kills",
+    "snapshots": "snapshots",
+    "snapshot_cycles": "snapshots",
     "peers": "peers.compare",
 }
 
