@@ -271,7 +271,7 @@ def test_a_new_container_goes_on(moving: Places, notes: Path) -> None:
 
 
 def test_restoring_at_start_is_for_empty_stores(moving: Places) -> None:
-    """A store that knows any batch is left as it is, and a snapshot that cannot be read keeps no worker from serving."""
+    """A store that knows any batch is left as it is, and a file that cannot be read keeps no worker from serving."""
     here = moving.open()
     poimen = here.shop.poimen
     for name in ("wf-a", "wf-b"):

@@ -24,7 +24,7 @@ _SEED = 20251129
 
 
 def snapshots(bench: Bench) -> Iterator[Row]:
-    """A batch of no-op items, paused when a third of them or more is finished: on disk, and back into another server that is empty."""
+    """A batch of no-op items, paused when a third of it is finished: on disk, and back into an empty server."""
     from tests.bench import tasks_poimen as ours
 
     items, poimen = bench.size(100_000, 5_000), ours.poimen

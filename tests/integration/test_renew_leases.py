@@ -52,7 +52,7 @@ def test_a_pause_that_terminates(store):
 
 
 def test_no_lease_for_a_ticket(store):
-    """A slot that only has a ticket has no lease, and none is made; its lane, whose first step is to come, is not gone."""
+    """A slot with a ticket has no lease, and gets none; its lane, whose first step is to come, is not gone."""
     (ticket,) = open_batch(store)
     other = (ticket.batch, ticket.slot, ticket.generation - 1)
     assert store.scripts.renew_leases([ticket[:3], other], lease=5.0) == ["early", "gone"]
