@@ -108,6 +108,7 @@ TABLE: dict[str, Key] = {
     "parked": Key("b:{batch}/parked", "hash", "position to the cache key it waits for", "until the batch is over"),
     "digests": Key("b:{batch}/digests", "hash", "chunk number to 32 bytes an item: its cache key", _RETENTION),
     "restored": Key("s:r:{snapshot}", "hash", "a snapshot that was restored here, or is being", "a year; a day before"),
+    "restoring": Key("s:ing", "zset", "workflows that are being restored, by when that is given up", "until restored"),
     "drains": Key("drains", "hash", "worker that is asked to leave to who asked, when and why", "until it has left"),
     "audit": Key("audit", "stream", "one entry a state change", "until sealed, or the unsealed limit"),
     "audit_meta": Key("audit:meta", "hash", "epoch, sealer, count of dropped entries", "for ever"),

@@ -16,6 +16,8 @@ from poimen_tasks import CachePolicy, Cancelled, Paused, Poimen, RetryPolicy, po
 
 poimen = Poimen("shop")
 app = poimen.celery
+if soft := os.environ.get("SHOP_SOFT"):
+    app.conf.worker_soft_shutdown_timeout = float(soft)
 # Not shared with other apps: the module is imported anew for each test.
 task = partial(poimen.task, shared=False)
 
@@ -448,3 +450,15 @@ def looks() -> Any:
 def saves_a_set() -> None:
     """Save what does not travel."""
     poimen.checkpoint({"done": {1, 2}})
+
+
+@task(retry=RetryPolicy(max_attempts=3, initial=0.05, jitter=False, retry_on=(ConnectionError,)))
+def cycled(path: str, number: int) -> int:
+    """Note the run; every seventeenth fails, every eleventh is retried once at least."""
+    note(path, f"run {number}")
+    time.sleep(0.005)
+    if number % 17 == 5:
+        raise ValueError(number)
+    if number % 11 == 3 and Path(path).read_text().split("\n").count(f"run {number}") < 2:
+        raise ConnectionError(number)
+    return number * number

@@ -43,6 +43,8 @@ GROUPS = {
     "cache_kills": "cache_kills",
     "pause": "pause",
     "pause_trials": "pause",
+    "snapshots": "snapshots",
+    "snapshot_cycles": "snapshots",
     "peers": "peers.compare",
 }
 

@@ -65,7 +65,7 @@ for _, worker in ipairs(redis.call('HKEYS', K.workers)) do
 end
 redis.call('DEL', K.capacity)
 for queue, slots in pairs(offers) do redis.call('HSET', K.capacity, queue, slots) end
-if request.leave then return cmsgpack.pack({leader = false, now = now, gap = gap}) end
+if request.leave then return cmsgpack.pack({leader = false, now = now, gap = gap, drain = false}) end
 
 -- Leases that end later than any can (a clock that went back) are cut to one lease from now.
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', K.leases, now + longest + 1, '+inf', 'LIMIT', 0, 500)) do
