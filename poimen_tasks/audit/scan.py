@@ -155,12 +155,21 @@ def _tiles(part: Part, made: Scanned, leaves: bytes) -> Scanned:
 
 def differs(directory: Path, tile: Tile, hashes: bytes) -> int | None:
     """Which hash of a tile is another one on disk; -1: the file is missing or has another length; None: none."""
-    try:
-        data = (directory / tile.name).read_bytes()
-    except OSError:
-        return -1
+    data = _read(directory, tile, len(hashes))
     if data == hashes:
         return None
     if len(data) != len(hashes):
         return -1
     return next(at for at in range(tile.width) if data[at * HASH :][:HASH] != hashes[at * HASH :][:HASH])
+
+
+def _read(directory: Path, tile: Tile, length: int) -> bytes:
+    """A tile's bytes; the full tile serves for a partial one, which a sealer at work removes."""
+    try:
+        return (directory / tile.name).read_bytes()
+    except OSError:
+        pass
+    try:
+        return (directory / tile._replace(width=WIDTH).name).read_bytes()[:length]
+    except OSError:
+        return b""

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import click
 
+from poimen_tasks.cli import audit_log
+
 __all__ = ["audit"]
 
 
 @click.group()
 def audit() -> None:
     """Read, seal and verify the audit log."""
+
+
+audit.add_command(audit_log.verify)
+audit.add_command(audit_log.prove)
+audit.add_command(audit_log.check)
