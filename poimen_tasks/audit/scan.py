@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from poimen_tasks.audit.lines import LINE, PRINTABLE, Place, event_type, in_order, problem_of, read_event
+from poimen_tasks.audit.lines import LINE, PRINTABLE, Place, event_type, head_of, in_order, problem_of, read_event
 from poimen_tasks.audit.merkle import leaf_hashes, root_of
 from poimen_tasks.audit.strict import first_invalid
 from poimen_tasks.audit.tiles import HASH, WIDTH, Tile
@@ -84,13 +84,22 @@ def scan(part: Part) -> Scanned:
     lines.pop()
     columns = _columns(data, lines)
     if columns is None:
-        return Scanned(len(lines), torn, problem=_first_problem(lines) or (0, "it cannot be read"))
+        return _damaged(Scanned(len(lines), torn), lines)
     seq, places, events = columns
     made = Scanned(len(lines), torn, seq, places[0], places[-1], event_type(events[0]))
     if problem := _problem(part, columns, lines):
         return made._replace(problem=problem)
     payloads = tuple(_payloads(events)) if _CONTENT in data else ()
     return _tiles(part, made._replace(payloads=payloads), leaf_hashes(lines[: max(0, part.size - seq)]))
+
+
+def _damaged(made: Scanned, lines: Sequence[bytes]) -> Scanned:
+    """One of the lines is none, or has a wrong number or CRC; whether it is the first one is seen when they are joined."""
+    problem = _first_problem(lines) or (0, "it cannot be read")
+    if not problem[0]:
+        return made._replace(problem=problem)
+    head = head_of(lines[0])
+    return made._replace(problem=problem, seq=head.seq, first=head.place, kind=event_type(head.event))
 
 
 def _columns(data: bytes, lines: Sequence[bytes]) -> _Columns | None:
