@@ -229,7 +229,9 @@ class _Checking:
                 self.report.add(
                     path, "nothing given shows that the log grew from it; `poimen audit prove --from` makes a proof"
                 )
-        elif not any(consistent(old.size, new.size, one.hashes, old.root, new.root) for one in proofs):
+        elif not any(
+            one.extra == old.root and consistent(old.size, new.size, one.hashes, old.root, new.root) for one in proofs
+        ):
             self.report.add(path, f"the proof does not show that the log begins with the {old.size} lines it signs")
 
     def _root_at(self, tree: Tree, size: int) -> bytes:

@@ -94,7 +94,7 @@ def scan(part: Part) -> Scanned:
 
 
 def _damaged(made: Scanned, lines: Sequence[bytes]) -> Scanned:
-    """One of the lines is none, or has a wrong number or CRC; whether it is the first one is seen when they are joined."""
+    """A line is none, or has a wrong number or CRC; whether the first one has is seen when parts are joined."""
     problem = _first_problem(lines) or (0, "it cannot be read")
     if not problem[0]:
         return made._replace(problem=problem)
