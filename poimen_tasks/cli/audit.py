@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from poimen_tasks.cli.audit_seal import seal
+from poimen_tasks.cli import audit_log
 
 __all__ = ["audit"]
 
@@ -15,3 +16,6 @@ def audit() -> None:
 
 
 audit.add_command(seal)
+audit.add_command(audit_log.verify)
+audit.add_command(audit_log.prove)
+audit.add_command(audit_log.check)
