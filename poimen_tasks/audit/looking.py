@@ -6,7 +6,7 @@ afterwards: whatever was sealed in between is found there, and told from there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -26,16 +26,19 @@ class AuditPage(list[AuditEvent]):
         cursor: give it to the same question as `after=` for what comes behind this page; None for an empty page that
             has nothing before it, and for the last one of a question with the newest first.
         more: whether the page ended at its limit.
+        newest: the cursor of its newest event, whichever come first: what is written later is behind it.
     """
 
-    def __init__(self, events: list[AuditEvent], *, source: str, cursor: str | None, more: bool) -> None:
+    def __init__(
+        self, events: list[AuditEvent], *, source: str, cursor: str | None, more: bool, newest: str | None = None
+    ) -> None:
         super().__init__(events)
-        self.source, self.cursor, self.more = source, cursor, more
+        self.source, self.cursor, self.more, self.newest = source, cursor, more, newest
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
         return {
-            "events": [event.to_dict() for event in self],
+            "events": [{**event.to_dict(), "sequence": event.sequence} for event in self],
             "source": self.source,
             "cursor": self.cursor,
             "more": self.more,
@@ -76,21 +79,18 @@ class Look:
         events = self._from_index(0, high, len(waiting), newest_first=True)
         found = [AuditEvent.from_dict(one.event) for one in waiting] + events
         full = self._is_full(found)
-        place = Place(seq=events[-1].sequence) if events else waiting[-1].place if waiting else None
-        return AuditPage(found, source=self._source(), cursor=str(place) if full else None, more=full)
+        newest, oldest = _ends(waiting, events)
+        return AuditPage(
+            found, source=self._source(), cursor=_text(oldest) if full else None, more=full, newest=_text(newest)
+        )
 
     def _page(
         self, events: list[AuditEvent], waiting: list[Found], last: Place | None, *, source: str = ""
     ) -> AuditPage:
         found = events + [AuditEvent.from_dict(one.event) for one in waiting]
-        full = self._is_full(found)
-        if full:
-            place: Place | None = waiting[-1].place if waiting else Place(seq=events[-1].sequence)
-        else:
-            place = self._edge(last)
-        return AuditPage(
-            found, source=source or self._source(), cursor=None if place is None else str(place), more=full
-        )
+        full, newest = self._is_full(found), _ends(events, waiting)[1]
+        place = newest if full else self._edge(last)
+        return AuditPage(found, source=source or self._source(), cursor=_text(place), more=full, newest=_text(newest))
 
     def _edge(self, last: Place | None) -> Place | None:
         """The last place that was looked at: of the stream, where it is not sealed by now."""
@@ -136,6 +136,20 @@ class Look:
 
     def _is_full(self, events: list[Any]) -> bool:
         return self._limit is not None and len(events) >= self._limit
+
+
+def _ends(first: Sequence[AuditEvent | Found], then: Sequence[AuditEvent | Found]) -> tuple[Place | None, Place | None]:
+    """The places of the first and the last of what was found."""
+    found = [part for part in (first, then) if part]
+    return (_place_of(found[0][0]), _place_of(found[-1][-1])) if found else (None, None)
+
+
+def _place_of(one: AuditEvent | Found) -> Place:
+    return one.place if isinstance(one, Found) else Place(seq=one.sequence)
+
+
+def _text(place: Place | None) -> str | None:
+    return None if place is None else str(place)
 
 
 def _is_behind(place: Place, edge: Edge) -> bool:
