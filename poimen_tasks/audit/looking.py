@@ -6,7 +6,7 @@ afterwards: whatever was sealed in between is found there, and told from there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -107,11 +107,13 @@ class Look:
 
     def count(self) -> int:
         """How many there are."""
-        waiting = [] if self._unsealed is None else self._from_stream(self._unsealed.forth(None), 0)[0]
+        # Their places alone: a stream may hold millions.
+        waiting = [one.place for one in self._wanted(self._unsealed.forth(None))] if self._unsealed else []
         if not self._sealed.there:
             return len(waiting)
         self._sealed.refresh()
-        return self._sealed.count(self._filters) + len(_behind(waiting, self._sealed.edge()))
+        edge = self._sealed.edge()
+        return self._sealed.count(self._filters) + sum(edge is None or _is_behind(place, edge) for place in waiting)
 
     # --- parts -----------------------------------------------------------------------------------------------------
 
@@ -123,16 +125,16 @@ class Look:
 
     def _from_stream(self, found: Iterable[Found], have: int) -> tuple[list[Found], Place | None]:
         """What is wanted of the stream, and the last place that was looked at."""
-        wanted: list[Found] = []
-        last, told = None, dict[str, dict[str, Any]]()
+        looked = _Looked(found)
+        room = None if self._limit is None else self._limit - have
+        wanted = list(islice(self._wanted(looked), room))
+        return wanted, looked.last
+
+    def _wanted(self, found: Iterable[Found]) -> Iterator[Found]:
+        told: dict[str, dict[str, Any]] = {}
         for one in found:
-            last = one.place
-            if not self._filters.match(one.event) or _repeats(one.event, told):
-                continue
-            wanted.append(one)
-            if self._limit is not None and have + len(wanted) >= self._limit:
-                break
-        return wanted, last
+            if self._filters.match(one.event) and not _repeats(one, told):
+                yield one
 
     def _is_full(self, events: list[Any]) -> bool:
         return self._limit is not None and len(events) >= self._limit
@@ -161,7 +163,23 @@ def _behind(waiting: list[Found], edge: Edge | None) -> list[Found]:
     return waiting if edge is None else [one for one in waiting if _is_behind(one.place, edge)]
 
 
-def _repeats(event: dict[str, Any], told: dict[str, dict[str, Any]]) -> bool:
+def _repeats(one: Found, told: dict[str, dict[str, Any]]) -> bool:
     """Whether an event was told already: somebody recorded it twice, as after a reply that was lost."""
+    event, place = one.event, one.place
+    if event["event_id"] == f"{place.epoch[:12]}-{place.id}-{place.n}":
+        return False  # the system's own: its id says where it stands
     before = told.setdefault(event["event_id"], event)
     return before is not event and {**before, "timestamp": None} == {**event, "timestamp": None}
+
+
+class _Looked:
+    """Found events as they pass by, and the place of the last of them."""
+
+    def __init__(self, found: Iterable[Found]) -> None:
+        self._found = found
+        self.last: Place | None = None
+
+    def __iter__(self) -> Iterator[Found]:
+        for one in self._found:
+            self.last = one.place
+            yield one

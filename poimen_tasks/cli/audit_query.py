@@ -13,7 +13,7 @@ from poimen_tasks.audit import AuditEvent, AuditPage, AuditStats
 from poimen_tasks.audit.asking import Asking
 from poimen_tasks.audit.unsealed import START
 from poimen_tasks.cli.audit_words import as_dict, filters, head, line, log_options, open_log, source_in_words
-from poimen_tasks.cli.output import Failure, console, facts, json_line, json_option, one_line, print_json
+from poimen_tasks.cli.output import Failure, console, json_line, json_option, one_line, print_json
 
 __all__ = ["query", "rebuild_index", "show", "stats", "tail"]
 
@@ -147,8 +147,8 @@ def stats(*, app: str | None, directory: Path | None, log: Path | None, as_json:
     if as_json:
         print_json({**found.to_dict(), "directory": str(asked.directory)})
         return
-    screen = console()
-    screen.print(facts(_facts(found, asked)))
+    for name, value in _facts(found, asked):
+        click.echo(f"{name:<12}{value}")
     for title, counts in (("TYPE", found.types), ("ACTOR", found.actors), ("STATUS", found.statuses)):
         _counts(title, counts)
 
@@ -159,7 +159,8 @@ def _facts(found: AuditStats, asked: Asking) -> Iterable[tuple[str, str]]:
         yield "from", _moment(found.first)
         yield "to", _moment(found.last)
     if found.sealed is not None:
-        yield "sealed", f"{found.sealed:,} lines in {found.segments:,} segments, {found.bytes:,} bytes"
+        files = f"{found.segments:,} segment{'' if found.segments == 1 else 's'}"
+        yield "sealed", f"{found.sealed:,} lines in {files}, {found.bytes:,} bytes"
         yield "directory", str(asked.directory)
     yield (
         "waiting",
