@@ -54,27 +54,31 @@ class Look:
 
     def forth(self, start: Place | None) -> AuditPage:
         """A page, oldest first."""
-        low = 0 if start is None or not self._sealed.there else self._sealed.behind(start)
+        low, was_there = self._low(start), self._sealed.there
         events = self._from_index(low, self._sealed.end)
         if self._is_full(events) or self._unsealed is None:
             return self._page(events, [], start, source="index")
         waiting, last = self._from_stream(self._unsealed.forth(start), len(events))
+        before = self._sealed.refresh()
         if self._sealed.there:
-            before = self._sealed.refresh()
+            low = low if was_there else self._low(start)
             events += self._from_index(max(low, before), self._sealed.end, len(events))
             waiting = _behind(waiting, self._sealed.edge())
         if self._limit is not None:
             waiting = waiting[: self._limit - len(events)]
         return self._page(events, waiting, last or start)
 
+    def _low(self, start: Place | None) -> int:
+        """The first line behind a place."""
+        return 0 if start is None or not self._sealed.there else self._sealed.behind(start)
+
     def back(self, start: Place | None) -> AuditPage:
         """A page, newest first."""
         waiting: list[Found] = []
         if self._unsealed is not None and (start is None or start.seq is None):
             waiting, _ = self._from_stream(self._unsealed.back(start), 0)
-            if self._sealed.there:
-                self._sealed.refresh()
-                waiting = _behind(waiting, self._sealed.edge())
+            self._sealed.refresh()
+            waiting = _behind(waiting, self._sealed.edge())
         high = self._sealed.end if start is None or not self._sealed.there else self._sealed.at(start)
         events = self._from_index(0, high, len(waiting), newest_first=True)
         found = [AuditEvent.from_dict(one.event) for one in waiting] + events
@@ -109,9 +113,9 @@ class Look:
         """How many there are."""
         # Their places alone: a stream may hold millions.
         waiting = [one.place for one in self._wanted(self._unsealed.forth(None))] if self._unsealed else []
+        self._sealed.refresh()
         if not self._sealed.there:
             return len(waiting)
-        self._sealed.refresh()
         edge = self._sealed.edge()
         return self._sealed.count(self._filters) + sum(edge is None or _is_behind(place, edge) for place in waiting)
 

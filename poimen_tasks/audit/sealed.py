@@ -45,10 +45,13 @@ class Sealed:
 
     def __enter__(self) -> Self:
         if self.there:
-            self._index = AuditIndex.open(self.directory)
-            self._stack.callback(self._index.close)
-            self._open()
+            self._begin()
         return self
+
+    def _begin(self) -> None:
+        self._index = AuditIndex.open(self.directory)
+        self._stack.callback(self._index.close)
+        self._open()
 
     def __exit__(self, *_: object) -> None:
         self._held.close()
@@ -79,7 +82,11 @@ class Sealed:
     def refresh(self) -> int:
         """Look again. Returns how many lines there were before."""
         before = self.end
-        if sealed_size(self.directory) > before:
+        if not self.there:
+            self.there = _is_there(self.directory)
+            if self.there:
+                self._begin()
+        elif sealed_size(self.directory) > before:
             self._held.close()
             self._open()
         return before
