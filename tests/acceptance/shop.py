@@ -373,3 +373,15 @@ def leans_on(path: str, name: str, other: str) -> str:
         time.sleep(0.01)
     key = poimen.cache.key_for(leans_on, path, other, name)
     return poimen.cache.get_or_compute(key, lambda: f"{other} as {name} sees it") + "!"
+
+
+@task
+def decide(reasoning: str) -> str:
+    """Record a decision of its own; who and what about is the running item's."""
+    return poimen.audit.planner_decision(action="decided", reasoning=reasoning).event_id
+
+
+@task
+def change(paths: list[str]) -> str:
+    """Record what it changed, under another name than the dispatcher's."""
+    return poimen.audit.implementer_change(action="changed", files_modified=paths, actor="bob").event_id
