@@ -154,7 +154,7 @@ def test_inside_an_item(shop: ModuleType, lanes: Workers) -> None:
 
 # -------------------------------------------------------------------------------------------- A5
 def test_questions(own_shop: ModuleType) -> None:
-    """By task, workflow, actor, type, status, time and text, combined; trail and count; unknown ids too (promise A5)."""
+    """By task, workflow, actor, type, status, time and text, combined; trail and count; unknown ids (promise A5)."""
     audit = own_shop.poimen.audit
     begin = datetime(2025, 11, 29, tzinfo=UTC)
     audit.record_many(
