@@ -378,6 +378,17 @@ def leans_on(path: str, name: str, other: str) -> str:
 
 
 @task
+def decide(reasoning: str) -> str:
+    """Record a decision of its own; who and what about is the running item's."""
+    return poimen.audit.planner_decision(action="decided", reasoning=reasoning).event_id
+
+
+@task
+def change(paths: list[str]) -> str:
+    """Record what it changed, under another name than the dispatcher's."""
+    return poimen.audit.implementer_change(action="changed", files_modified=paths, actor="bob").event_id
+
+
 def stepping(path: str, name: str, steps: int, seconds: float = 0.05) -> int:
     """Work in steps, saving after each how many are done."""
     done = poimen.checkpoint() or 0
