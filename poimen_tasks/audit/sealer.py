@@ -36,6 +36,8 @@ _MOST_SECONDS = 0.05
 _PACE = 0.005
 #: Seconds of waiting for an entry, at most: how long a request to stop may go unnoticed.
 _WAIT = 0.25
+#: Seconds for sealing what is there when the sealer is asked to stop.
+_LAST_SECONDS = 3.0
 #: Seconds between two tries, and between two words about it, while the server is away.
 _AWAY, _SAY = 0.5, 10.0
 
@@ -98,7 +100,17 @@ class Sealer:
                     self._idle()
             except (StreamChanged, StoreUnavailable, StoreRefused) as error:
                 self._join_again(error)
-        self._source.leave()
+        self._end()
+
+    def _end(self) -> None:
+        """Seal what is there at the end, for as long as that is soon done; the rest waits in the stream."""
+        deadline = time.monotonic() + _LAST_SECONDS
+        try:
+            while (self._round() or self._pending) and time.monotonic() < deadline:
+                pass
+            self._source.leave()
+        except (StreamChanged, StoreUnavailable, StoreRefused) as error:
+            log.info("not said to the server that this sealer ends: %s", error)
 
     def _round(self) -> int:
         count = self._take()

@@ -137,7 +137,6 @@ class _Verification:
         if walk.torn:
             self._report.notes.append(f"{walk.torn} bytes behind the last line: being written, or torn by a crash")
 
-
     def _check_tree(self, walk: Walk, tree: Tree) -> None:
         """The signed root, then the tiles; where the root is another one, the tiles may tell which line it was."""
         wrong = [*walk.tiles, *self._wrong_tiles(tree)]
