@@ -26,7 +26,7 @@ from poimen_tasks.dispatch import (
 )
 from poimen_tasks.dispatch.hidden import register_callback_task
 from poimen_tasks.errors import Cancelled, InvalidArgument, SettingsError
-from poimen_tasks.health import Finding, Repairs, examine
+from poimen_tasks.health import Finding, Repairs, examine, glance
 from poimen_tasks.ids import check_name
 from poimen_tasks.model import BatchState, Item, OnExisting, Priority
 from poimen_tasks.policy import CachePolicy, RetryPolicy, policy
@@ -326,6 +326,14 @@ class Poimen:
         if running is not None and running.is_cancelled():
             item = f"item at position {running.position} of " if running.revoked else ""
             raise Cancelled(f"{item}batch {running.batch!r} was {'revoked' if running.revoked else 'cancelled'}")
+
+    def health(self) -> list[Finding]:
+        """Look at what costs next to nothing: the server, the workers, how far the audit log is behind.
+
+        Made for a probe that asks every few seconds; `doctor` looks at everything. A server that does not answer is a
+        finding of level error.
+        """
+        return list(glance(self._store()))
 
     def doctor(self, *, repair: bool = False, actor: str = "doctor") -> list[Finding]:
         """Check a live system: the server, the invariants, the fleet, settings that conflict.

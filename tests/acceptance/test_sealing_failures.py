@@ -14,6 +14,7 @@ import pytest
 import redis
 
 from poimen_tasks.audit.disk import Disk
+from poimen_tasks.audit.sealer import Sealer
 from poimen_tasks.audit.verify import verify
 from poimen_tasks.errors import AuditDiskError, SealerConflict
 from poimen_tasks.health import Level, check_audit
@@ -53,6 +54,7 @@ def seal(own_server: EmbeddedServer, settings: Settings, tmp_path: Path) -> Iter
         started.append(SealProcess(env, tmp_path / name, tmp_path / f"sealer-{len(started)}.log", *words))
         return started[-1]
 
+    start.server = own_server
     yield start
     for process in started:
         process.kill()
@@ -138,8 +140,9 @@ def test_it_comes_back_empty_while_no_sealer_runs(store, log) -> None:
 
 
 @pytest.mark.parametrize("noticed", ["running", "stopped"])
-def test_an_older_append_only_file(store, own_server, seal, log, eventually, noticed) -> None:
+def test_an_older_append_only_file(store, seal, log, eventually, noticed) -> None:
     """A store with an older state: `store.rollback` names what it lost, nothing is sealed twice, new ids are higher."""
+    own_server = seal.server
     process = seal()
     record(store, range(50))
     eventually(sealed(log, 50), timeout=20)
@@ -364,14 +367,19 @@ class Failing(Disk):
         super().sync(fd, path)
 
 
+def go_on(store: Store, sealer: Sealer) -> None:
+    """Ten rounds of ten events."""
+    for start in range(0, 100, 10):
+        record(store, range(start, start + 10))
+        sealer._round()
+
+
 @pytest.mark.parametrize("at", range(1, 8))
 def test_an_fsync_that_fails(store, log, at) -> None:
     """No fsync is tried again: the sealer ends, nothing it had not proved leaves the stream, the next one goes on."""
     disk = Failing(at + 5)
     with pytest.raises(AuditDiskError, match="fsync"), sealing(store, log, disk=disk) as sealer:
-        for start in range(0, 100, 10):
-            record(store, range(start, start + 10))
-            sealer._round()
+        go_on(store, sealer)
     assert disk.after == 0
     known = len(numbers(log))
     state = store.audit.describe_audit()
