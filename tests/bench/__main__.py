@@ -40,6 +40,9 @@ GROUPS = {
     "cache_order": "cache",
     "cache_callers": "cache",
     "cache_kills": "cache_kills",
+    "sealer": "sealer",
+    "seal_lag": "sealer",
+    "audit_kills": "audit_kills",
     "peers": "peers.compare",
 }
 

@@ -12,11 +12,13 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +56,18 @@ _DISK = ("create", "write", "sync", "sync_path", "put", "replace", "rename", "cu
 _VERBS = ("describe_audit", "register_sealer", "read_audit", "publish_sealed", "leave_sealer")
 #: Steps that come once in a sealer's life; one that cuts needs one before it that died while it wrote.
 _RARE = frozenset({"describe_audit", "register_sealer", "leave_sealer", "cut", "lock_up", "create", "remove"})
-STEPS = ("write half", "write half a line", *(f"{name} {when}" for name in (*_DISK, *_VERBS) for when in ("before", "after")))
+STEPS = (
+    "write half",
+    "write half a line",
+    *(f"{name} {when}" for name in (*_DISK, *_VERBS) for when in ("before", "after")),
+)
 
 
 def audit_kills(bench: Bench) -> Iterator[Row]:
     """Kills of sealers, servers and producers: nothing lost, nothing twice, nothing out of order."""
     bench.stop()
-    told = _apart(bench.directory / "audit-kills", bench.size(1_200, 60))
+    with tempfile.TemporaryDirectory(prefix="audit-kills-") as directory:
+        told = _apart(Path(directory), bench.size(1_200, 60))
     yield Row(
         name=f"audit: events lost, twice or out of order after {told['kills']:,} kills, {told['events']:,} events",
         unit="",
@@ -184,7 +191,7 @@ class _Run:
         try:
             body()
             code = 0
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - a child never returns
             with (self.directory / "errors.txt").open("a") as file:
                 traceback.print_exc(file=file)
         os._exit(code)
@@ -320,7 +327,7 @@ class _Run:
             "lost": sum(len(numbers - found.get(name, set())) for name, numbers in answered.items()),
             "twice": sum(len(numbers) - len(set(numbers)) for numbers in sealed.values())
             + sum(count - 1 for count in ids.values()),
-            "disorder": sum(a > b for numbers in sealed.values() for a, b in zip(numbers, numbers[1:], strict=False)),
+            "disorder": sum(a > b for numbers in sealed.values() for a, b in pairwise(numbers)),
             "unknown": sum(len(numbers - sent[name]) for name, numbers in found.items()),
             "left": self.state.length + self.state.vanished,
             "verified": verify(self.log).ok,
