@@ -77,6 +77,12 @@ class Settings(BaseSettings):
         audit_cache_hits: an audit entry for hits of the cache too, which otherwise are only counted.
         allow_eviction: let a worker start on a Redis that deletes keys when its memory is short.
         allow_open_server: let a worker start on a Redis that other machines reach without a password.
+        snapshot_keep: how many snapshots of a workflow are kept.
+        snapshot_on_pause: take a snapshot of a paused workflow when none of its items runs any more.
+        shutdown_grace: seconds that running items may take after SIGTERM until they are asked to stop. None: as long
+            as they take.
+        restore_on_start: a worker that starts on an empty store restores the snapshots of its data directory.
+        pause_plain_calls: plain messages of tasks ask whether a pause covers them before they start.
     """
 
     model_config = SettingsConfigDict(
@@ -114,6 +120,11 @@ class Settings(BaseSettings):
     audit_cache_hits: bool = Field(default=False, description="true or false")
     allow_eviction: bool = Field(default=False, description="true or false")
     allow_open_server: bool = Field(default=False, description="true or false")
+    snapshot_keep: int = _count(2, "a whole number from 1 to 100", 100)
+    snapshot_on_pause: bool = Field(default=True, description="true or false")
+    shutdown_grace: float | None = _seconds(None, "seconds, at least 0", ge=0)
+    restore_on_start: bool = Field(default=False, description="true or false")
+    pause_plain_calls: bool = Field(default=True, description="true or false")
 
     def __init__(self, **values: Any) -> None:
         """Take settings as keywords, and the rest from the environment.

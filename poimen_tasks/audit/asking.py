@@ -12,17 +12,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from poimen_tasks._checks import check_count
 from poimen_tasks.audit.content import ContentStore
 from poimen_tasks.audit.event import AuditEvent
 from poimen_tasks.audit.filters import Filters
+from poimen_tasks.audit.index import AuditIndex
 from poimen_tasks.audit.looking import AuditPage, Look
+from poimen_tasks.audit.numbers import AuditStats, Tally
 from poimen_tasks.audit.sealed import Sealed
-from poimen_tasks.audit.unsealed import Place, Unsealed
-from poimen_tasks.errors import InvalidArgument, StoreRefused, StoreUnavailable
+from poimen_tasks.audit.segments import segments_in
+from poimen_tasks.audit.unsealed import START, Place, Unsealed
+from poimen_tasks.errors import InvalidArgument, SettingsError, StoreRefused, StoreUnavailable
 
 if TYPE_CHECKING:
     from poimen_tasks.settings import Settings
     from poimen_tasks.store import Store
+    from poimen_tasks.store.audit_scripts import StreamState
 
 __all__ = ["Asking", "AuditPage"]
 
@@ -49,12 +54,12 @@ class Asking:
 
         Args:
             limit: most events to return; None is no limit.
-            after: the `cursor` of the page before.
+            after: the `cursor` of the page before; or `"start"`: before everything.
             newest_first: from the end of the log backwards.
-            **filters: any of `type`, `actor`, `status` (a name, or a list of names), `workflow`, `task` (the task id: by
-                default an item's id), `since`, `until` (aware datetimes; events strictly between them), `text` (stands
-                somewhere in the event, whatever the case; the slowest of them: it looks at every line that the others
-                leave).
+            **filters: any of `type`, `actor`, `status` (a name, or a list of names), `workflow`, `task` (the task id:
+                an item's own, or else its id), `since`, `until` (aware datetimes; events strictly between them),
+                `text` (stands somewhere in the event, whatever the case; the slowest of them: it looks at every line
+                that the others leave).
 
         Raises:
             InvalidArgument: a filter is unknown, has a value of another type, or since is not before until.
@@ -104,15 +109,15 @@ class Asking:
         """Events as they are written, for ever.
 
         Args:
-            after: the `cursor` of a page: from there; None: from now on.
+            after: the `cursor` of a page: from there; `"start"`: from the first event on; None: from now on.
             stop: asked about twice a second; True ends it.
             **filters: as `query`.
 
         Raises:
             PoimenError: as `query`.
         """
-        cursor = after if after is not None else self.query(limit=1, newest_first=True).cursor
         Filters.read(filters)
+        cursor = after if after is not None else self.query(limit=1, newest_first=True).newest or START
         return self._follow(cursor, stop, filters)
 
     def _follow(
@@ -150,6 +155,68 @@ class Asking:
                 return found
             return AuditEvent.from_dict(waiting)
 
+    def line(self, sequence: int) -> AuditEvent | None:
+        """The event on a line of the sealed log; None when there is no such line, or it repeats an earlier one.
+
+        Raises:
+            PoimenError: as `query`.
+        """
+        check_count("sequence", sequence, least=0)
+        with self._sealed() as sealed:
+            return sealed.by_seq(sequence)
+
+    def stats(self) -> AuditStats:
+        """How much the log holds, and of what.
+
+        Raises:
+            PoimenError: as `query`.
+        """
+        with self._sealed() as sealed:
+            state = self._describe(required=not sealed.there)
+            known: dict[str, Any] = {}
+            if state is not None:
+                known = {"waiting": state.length, "dropped": state.dropped, "vanished": state.vanished}
+            if sealed.there:
+                segments, (first, last) = segments_in(self.directory), sealed.times()
+                known |= {"sealed": sealed.end, "segments": len(segments), "bytes": sum(one.size for one in segments)}
+                tally, source = Tally(sealed.facets()), "index"
+            else:
+                events = list(self.query(limit=None))
+                moments = [event.timestamp for event in events if event.timestamp is not None]
+                first, last = min(moments, default=None), max(moments, default=None)
+                tally, source = Tally((event.event_type, event.actor, event.status, 1) for event in events), "stream"
+        return AuditStats(
+            source=source, events=tally.events, types=tally.types, actors=tally.actors, statuses=tally.statuses,
+            first=first, last=last, **known,
+        )  # fmt: skip
+
+    def rebuild_index(self, progress: Callable[[int, int], None] | None = None) -> int:
+        """Make the index again from the lines. Returns how many there are.
+
+        Args:
+            progress: told now and then how many lines are in, of how many.
+
+        Raises:
+            AuditCorrupt: a line of the log cannot be read; it is named.
+            AuditUnavailable: there is no log, it cannot be read, or another process keeps the index.
+        """
+        index = AuditIndex.open(self.directory)
+        try:
+            return index.rebuild(progress)
+        finally:
+            index.close()
+
+    def _describe(self, *, required: bool) -> StreamState | None:
+        """The stream's state; None where there is no server that answers."""
+        if self._open_store is None:
+            return None
+        try:
+            return self._open_store().audit.describe_audit(patience=None if required else 0.0)
+        except (StoreUnavailable, StoreRefused, SettingsError):
+            if required:
+                raise
+            return None
+
     def content(self, event: AuditEvent, field: str) -> Any:
         """A field of an event in full, also when it is kept by digest beside the log.
 
@@ -175,7 +242,7 @@ class Asking:
             return None
         try:
             return Unsealed.open(self._open_store().entries, sealed.edge(), patience=0.0 if sealed.there else None)
-        except (StoreUnavailable, StoreRefused):
+        except (StoreUnavailable, StoreRefused, SettingsError):  # of settings: no Redis is named
             if not sealed.there:
                 raise
             return None

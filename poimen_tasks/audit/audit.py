@@ -104,7 +104,7 @@ class Audit(Asking):
             PoimenError: as `record`.
         """
         most = self._load_settings().audit_max_bytes
-        if isinstance(events, (AuditEvent, str, Mapping)):
+        if isinstance(events, (AuditEvent, str, bytes, Mapping)) or not isinstance(events, Iterable):
             raise expected("events", "a list of AuditEvent", events)
         ready = [_inherit(event) for event in events]
         payloads = [pack_event(event, most=most) for event in ready]

@@ -145,8 +145,12 @@ def pack_event(event: AuditEvent, *, most: int) -> bytes:
     """
     if not isinstance(event, AuditEvent):
         raise expected("event", "an AuditEvent", event)
-    if event.event_id:
+    if event.event_id != "":
         check_name(event.event_id, "event_id")
+    if event.content:
+        raise expected(
+            "content", "nothing in an event to be recorded; read its fields with `audit.content`", event.content
+        )
     # Names are ASCII without quotes: they stand as they are.
     text = "".join(
         (

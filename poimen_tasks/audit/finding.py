@@ -82,7 +82,7 @@ class Finder:
             if allowed:
                 conditions.append(f"{column} IN ({','.join('?' * len(allowed))})")
                 values += allowed
-        sql = f"SELECT id, first, last, count FROM facets WHERE {' AND '.join(conditions)}"  # noqa: S608 - marks only
+        sql = f"SELECT id, first, last, count FROM facets WHERE {' AND '.join(conditions)}"
         rows: list[tuple[int, int, int, int]] = self._db.execute(sql, values).fetchall()
         if self.key is None:
             return rows
@@ -192,7 +192,7 @@ class Finder:
         for at in range(0, len(seqs), 500):
             some = seqs[at : at + 500]
             marks = ",".join("?" * len(some))
-            found.update(self._db.execute(f"SELECT seq, at FROM events WHERE seq IN ({marks})", some))  # noqa: S608
+            found.update(self._db.execute(f"SELECT seq, at FROM events WHERE seq IN ({marks})", some))
         return found
 
     def place_from(self, low: int, high: int) -> tuple[int | None, int]:

@@ -16,23 +16,21 @@ import json
 import os
 import sqlite3
 import tempfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 from poimen_tasks.audit.indexing import Batch
-from poimen_tasks.audit.lines import LINE
-from poimen_tasks.audit.segments import Segment, line_at, sealed_size, segments_in
-from poimen_tasks.errors import AuditCorrupt, AuditUnavailable
+from poimen_tasks.audit.portions import portions
+from poimen_tasks.audit.segments import line_at, sealed_size, segments_in
+from poimen_tasks.errors import AuditUnavailable
 
 __all__ = ["VERSION", "AuditIndex", "IndexDamaged"]
 
 #: The number of the tables' form; an index of another one is made again.
 VERSION = 1
 _NAME = "index.sqlite"
-_READ = 4 << 20
 _LINES = 50_000
 _SCHEMA = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -172,7 +170,7 @@ class AuditIndex:
             self._create(db)
         self._check(db, size)
         batch, first = Batch(db), int(_meta(db, "lines") or 0)
-        for lines, starts, seq in self._portions(first, int(_meta(db, "offset") or 0), size):
+        for lines, starts, seq in portions(self.directory, first, int(_meta(db, "offset") or 0), size):
             batch.add(lines, starts, seq, same=self._same)
             if batch.lines - batch.written >= _LINES or batch.lines == size:
                 batch.write()
@@ -185,36 +183,6 @@ class AuditIndex:
         batch.write()
         db.commit()
         return batch.lines
-
-    def _portions(self, first: int, offset: int, size: int) -> Iterator[tuple[list[Any], list[int], int]]:
-        """The lines from `first` on, taken apart, with where each begins and the number of the first of them."""
-        segments = segments_in(self.directory)
-        at = _segment_of(segments, first)
-        for segment in segments[at:]:
-            if first >= size:
-                return
-            start = offset if segment.first < first else 0
-            with segment.path.open("rb") as file:
-                file.seek(start)
-                rest = b""
-                while first < size and (block := file.read(_READ)):
-                    block = rest + block
-                    cut = block.rfind(b"\n") + 1
-                    rest = block[cut:]
-                    whole = block[:cut].split(b"\n")[:-1][: size - first]
-                    if not whole:
-                        continue
-                    lines = LINE.findall(block[: sum(map(len, whole)) + len(whole)])
-                    _check_lines(lines, whole, first, segment)
-                    starts = []
-                    for line in whole:
-                        starts.append(start)
-                        start += len(line) + 1
-                    starts.append(start)
-                    yield lines, starts, first
-                    first += len(whole)
-        if first < size:
-            raise AuditCorrupt(f"{self.directory}: lines {first} to {size - 1} are missing")
 
     def _same(self, seq: int, event: bytes) -> bool:
         """Whether a line tells the same event as these bytes, but for its time: somebody recorded it twice."""
@@ -295,29 +263,3 @@ def _has_tables(db: sqlite3.Connection) -> bool:
 def _meta(db: sqlite3.Connection, name: str) -> Any:
     row = db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
     return None if row is None else row[0]
-
-
-def _segment_of(segments: list[Segment], seq: int) -> int:
-    at = 0
-    for place, segment in enumerate(segments):
-        if segment.first <= seq:
-            at = place
-    return at
-
-
-def _check_lines(lines: list[Any], whole: list[bytes], first: int, segment: Segment) -> None:
-    """Refuse what is no line, has another number, or is damaged."""
-    if len(lines) == len(whole):
-        for seq, line in enumerate(lines, first):
-            if int(line[0]) != seq or zlib.crc32(line[-1]) != int(line[-2], 16):
-                break
-        else:
-            return
-    for seq, line in enumerate(whole, first):
-        match = LINE.fullmatch(line)
-        if match is None:
-            raise AuditCorrupt(f"{segment.path}: line {seq} is no line of a log; `poimen audit verify` says more")
-        if int(match[1]) != seq:
-            raise AuditCorrupt(f"{segment.path}: line {int(match[1])} stands where line {seq} belongs")
-        if zlib.crc32(match[8]) != int(match[7], 16):
-            raise AuditCorrupt(f"{segment.path}: line {seq} was changed: its checksum does not fit")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
 from poimen_tasks.errors import AuditCorrupt
 
-__all__ = ["BLOCK", "Batch", "item_key", "micros", "own_id_key", "task_key", "workflow_key"]
+__all__ = ["BLOCK", "Batch", "item_key", "micros", "moment", "own_id_key", "task_key", "workflow_key"]
 
 #: Lines of which the index keeps the first and the last time together.
 BLOCK = 4096
@@ -49,6 +49,11 @@ def micros(moment: datetime) -> int:
     """Microseconds since 1970."""
     past = moment - _EPOCH
     return (past.days * 86_400 + past.seconds) * _SECOND + past.microseconds
+
+
+def moment(micros: int) -> datetime:
+    """The moment that so many microseconds since 1970 are."""
+    return _EPOCH + timedelta(microseconds=micros)
 
 
 def _no_event(seq: int, error: Exception) -> AuditCorrupt:

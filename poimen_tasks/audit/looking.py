@@ -6,7 +6,7 @@ afterwards: whatever was sealed in between is found there, and told from there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -26,16 +26,19 @@ class AuditPage(list[AuditEvent]):
         cursor: give it to the same question as `after=` for what comes behind this page; None for an empty page that
             has nothing before it, and for the last one of a question with the newest first.
         more: whether the page ended at its limit.
+        newest: the cursor of its newest event, whichever come first: what is written later is behind it.
     """
 
-    def __init__(self, events: list[AuditEvent], *, source: str, cursor: str | None, more: bool) -> None:
+    def __init__(
+        self, events: list[AuditEvent], *, source: str, cursor: str | None, more: bool, newest: str | None = None
+    ) -> None:
         super().__init__(events)
-        self.source, self.cursor, self.more = source, cursor, more
+        self.source, self.cursor, self.more, self.newest = source, cursor, more, newest
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
         return {
-            "events": [event.to_dict() for event in self],
+            "events": [{**event.to_dict(), "sequence": event.sequence} for event in self],
             "source": self.source,
             "cursor": self.cursor,
             "more": self.more,
@@ -51,46 +54,47 @@ class Look:
 
     def forth(self, start: Place | None) -> AuditPage:
         """A page, oldest first."""
-        low = 0 if start is None or not self._sealed.there else self._sealed.behind(start)
+        low, was_there = self._low(start), self._sealed.there
         events = self._from_index(low, self._sealed.end)
         if self._is_full(events) or self._unsealed is None:
             return self._page(events, [], start, source="index")
         waiting, last = self._from_stream(self._unsealed.forth(start), len(events))
+        before = self._sealed.refresh()
         if self._sealed.there:
-            before = self._sealed.refresh()
+            low = low if was_there else self._low(start)
             events += self._from_index(max(low, before), self._sealed.end, len(events))
             waiting = _behind(waiting, self._sealed.edge())
         if self._limit is not None:
             waiting = waiting[: self._limit - len(events)]
         return self._page(events, waiting, last or start)
 
+    def _low(self, start: Place | None) -> int:
+        """The first line behind a place."""
+        return 0 if start is None or not self._sealed.there else self._sealed.behind(start)
+
     def back(self, start: Place | None) -> AuditPage:
         """A page, newest first."""
         waiting: list[Found] = []
         if self._unsealed is not None and (start is None or start.seq is None):
             waiting, _ = self._from_stream(self._unsealed.back(start), 0)
-            if self._sealed.there:
-                self._sealed.refresh()
-                waiting = _behind(waiting, self._sealed.edge())
+            self._sealed.refresh()
+            waiting = _behind(waiting, self._sealed.edge())
         high = self._sealed.end if start is None or not self._sealed.there else self._sealed.at(start)
         events = self._from_index(0, high, len(waiting), newest_first=True)
         found = [AuditEvent.from_dict(one.event) for one in waiting] + events
         full = self._is_full(found)
-        place = Place(seq=events[-1].sequence) if events else waiting[-1].place if waiting else None
-        return AuditPage(found, source=self._source(), cursor=str(place) if full else None, more=full)
+        newest, oldest = _ends(waiting, events)
+        return AuditPage(
+            found, source=self._source(), cursor=_text(oldest) if full else None, more=full, newest=_text(newest)
+        )
 
     def _page(
         self, events: list[AuditEvent], waiting: list[Found], last: Place | None, *, source: str = ""
     ) -> AuditPage:
         found = events + [AuditEvent.from_dict(one.event) for one in waiting]
-        full = self._is_full(found)
-        if full:
-            place: Place | None = waiting[-1].place if waiting else Place(seq=events[-1].sequence)
-        else:
-            place = self._edge(last)
-        return AuditPage(
-            found, source=source or self._source(), cursor=None if place is None else str(place), more=full
-        )
+        full, newest = self._is_full(found), _ends(events, waiting)[1]
+        place = newest if full else self._edge(last)
+        return AuditPage(found, source=source or self._source(), cursor=_text(place), more=full, newest=_text(newest))
 
     def _edge(self, last: Place | None) -> Place | None:
         """The last place that was looked at: of the stream, where it is not sealed by now."""
@@ -107,11 +111,13 @@ class Look:
 
     def count(self) -> int:
         """How many there are."""
-        waiting = [] if self._unsealed is None else self._from_stream(self._unsealed.forth(None), 0)[0]
+        # Their places alone: a stream may hold millions.
+        waiting = [one.place for one in self._wanted(self._unsealed.forth(None))] if self._unsealed else []
+        self._sealed.refresh()
         if not self._sealed.there:
             return len(waiting)
-        self._sealed.refresh()
-        return self._sealed.count(self._filters) + len(_behind(waiting, self._sealed.edge()))
+        edge = self._sealed.edge()
+        return self._sealed.count(self._filters) + sum(edge is None or _is_behind(place, edge) for place in waiting)
 
     # --- parts -----------------------------------------------------------------------------------------------------
 
@@ -123,19 +129,33 @@ class Look:
 
     def _from_stream(self, found: Iterable[Found], have: int) -> tuple[list[Found], Place | None]:
         """What is wanted of the stream, and the last place that was looked at."""
-        wanted: list[Found] = []
-        last, told = None, dict[str, dict[str, Any]]()
+        looked = _Looked(found)
+        room = None if self._limit is None else self._limit - have
+        wanted = list(islice(self._wanted(looked), room))
+        return wanted, looked.last
+
+    def _wanted(self, found: Iterable[Found]) -> Iterator[Found]:
+        told: dict[str, dict[str, Any]] = {}
         for one in found:
-            last = one.place
-            if not self._filters.match(one.event) or _repeats(one.event, told):
-                continue
-            wanted.append(one)
-            if self._limit is not None and have + len(wanted) >= self._limit:
-                break
-        return wanted, last
+            if self._filters.match(one.event) and not _repeats(one, told):
+                yield one
 
     def _is_full(self, events: list[Any]) -> bool:
         return self._limit is not None and len(events) >= self._limit
+
+
+def _ends(first: Sequence[AuditEvent | Found], then: Sequence[AuditEvent | Found]) -> tuple[Place | None, Place | None]:
+    """The places of the first and the last of what was found."""
+    found = [part for part in (first, then) if part]
+    return (_place_of(found[0][0]), _place_of(found[-1][-1])) if found else (None, None)
+
+
+def _place_of(one: AuditEvent | Found) -> Place:
+    return one.place if isinstance(one, Found) else Place(seq=one.sequence)
+
+
+def _text(place: Place | None) -> str | None:
+    return None if place is None else str(place)
 
 
 def _is_behind(place: Place, edge: Edge) -> bool:
@@ -147,7 +167,23 @@ def _behind(waiting: list[Found], edge: Edge | None) -> list[Found]:
     return waiting if edge is None else [one for one in waiting if _is_behind(one.place, edge)]
 
 
-def _repeats(event: dict[str, Any], told: dict[str, dict[str, Any]]) -> bool:
+def _repeats(one: Found, told: dict[str, dict[str, Any]]) -> bool:
     """Whether an event was told already: somebody recorded it twice, as after a reply that was lost."""
+    event, place = one.event, one.place
+    if event["event_id"] == f"{place.epoch[:12]}-{place.id}-{place.n}":
+        return False  # the system's own: its id says where it stands
     before = told.setdefault(event["event_id"], event)
     return before is not event and {**before, "timestamp": None} == {**event, "timestamp": None}
+
+
+class _Looked:
+    """Found events as they pass by, and the place of the last of them."""
+
+    def __init__(self, found: Iterable[Found]) -> None:
+        self._found = found
+        self.last: Place | None = None
+
+    def __iter__(self) -> Iterator[Found]:
+        for one in self._found:
+            self.last = one.place
+            yield one

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from poimen_tasks.audit.event import AuditEvent
 from poimen_tasks.audit.filters import Filters
 from poimen_tasks.audit.finding import Finder, Lines
 from poimen_tasks.audit.index import AuditIndex
+from poimen_tasks.audit.indexing import moment
 from poimen_tasks.audit.lines import head_of
-from poimen_tasks.audit.segments import sealed_size
+from poimen_tasks.audit.segments import sealed_size, segments_in
 from poimen_tasks.audit.unsealed import Edge, Place, id_key, own_place
-from poimen_tasks.errors import AuditUnavailable
+from poimen_tasks.errors import AuditCorrupt, AuditUnavailable
 
 __all__ = ["Sealed"]
 
@@ -42,10 +45,13 @@ class Sealed:
 
     def __enter__(self) -> Self:
         if self.there:
-            self._index = AuditIndex.open(self.directory)
-            self._stack.callback(self._index.close)
-            self._open()
+            self._begin()
         return self
+
+    def _begin(self) -> None:
+        self._index = AuditIndex.open(self.directory)
+        self._stack.callback(self._index.close)
+        self._open()
 
     def __exit__(self, *_: object) -> None:
         self._held.close()
@@ -76,7 +82,11 @@ class Sealed:
     def refresh(self) -> int:
         """Look again. Returns how many lines there were before."""
         before = self.end
-        if sealed_size(self.directory) > before:
+        if not self.there:
+            self.there = _is_there(self.directory)
+            if self.there:
+                self._begin()
+        elif sealed_size(self.directory) > before:
             self._held.close()
             self._open()
         return before
@@ -160,16 +170,34 @@ class Sealed:
         place = head_of(self._lines.raw(seq, at)).place
         return place.ms, place.sub, place.n
 
-    def stats(self) -> dict[str, Any]:
-        """What the index knows of the log."""
-        rows = self._db.execute("SELECT type, actor, status, count, first, last FROM facets").fetchall()
+    def by_seq(self, seq: int) -> AuditEvent | None:
+        """The event on a line."""
+        if not self.there:
+            return None
+        for found, at in Finder(self._db, Filters()).places([seq]).items():
+            return AuditEvent.from_dict(self._lines.event(found, at), sequence=found)
+        return None
+
+    def facets(self) -> list[tuple[str, str, str, int]]:
+        """Every combination of type, actor and status, and how many events have it."""
+        return self._db.execute("SELECT type, actor, status, count FROM facets WHERE count > 0").fetchall()
+
+    def times(self) -> tuple[datetime | None, datetime | None]:
+        """The earliest and the latest moment of an event."""
         low, high = self._db.execute("SELECT min(low), max(high) FROM blocks").fetchone()
-        meta = dict(self._db.execute("SELECT name, value FROM meta"))
-        return {"facets": rows, "low": low, "high": high, "meta": meta}
+        return None if low is None else moment(low), None if high is None else moment(high)
 
 
 def _is_there(directory: Path) -> bool:
+    """Whether the directory holds a log; what lost its checkpoint is no empty place, and is told."""
     try:
-        return (directory / "checkpoint").exists()
+        if not stat.S_ISDIR(directory.stat().st_mode):
+            raise AuditUnavailable(f"{directory}: it is no directory, so it holds no audit log")
+        (directory / "checkpoint").stat()
+    except FileNotFoundError:
+        if not (directory / "segments").is_dir() or not segments_in(directory):
+            return False
+        raise AuditCorrupt(f"{directory / 'checkpoint'}: it is gone, but there are segments") from None
     except OSError as error:
         raise AuditUnavailable(f"{directory}: {error.strerror or error}") from error
+    return True

@@ -12,8 +12,10 @@ from poimen_tasks.audit.expand import expand_entry
 if TYPE_CHECKING:
     from poimen_tasks.store import AuditEntries
 
-__all__ = ["Edge", "Found", "Place", "Unsealed", "id_key"]
+__all__ = ["START", "Edge", "Found", "Place", "Unsealed", "id_key"]
 
+#: The cursor of the place before everything.
+START = "start"
 _SLICE = 500
 _SEALED = re.compile(r"s(\d{1,19})").fullmatch
 _STREAM = re.compile(r"u([0-9a-f]{1,64})/(\d{1,20}-\d{1,20})/(\d{1,9})").fullmatch
@@ -43,13 +45,17 @@ class Place(NamedTuple):
             InvalidArgument: it is none.
         """
         if isinstance(cursor, str):
+            if cursor == START:
+                return cls(seq=-1)
             if match := _SEALED(cursor):
                 return cls(seq=int(match[1]))
             if match := _STREAM(cursor):
                 return cls(epoch=match[1], id=match[2], n=int(match[3]))
-        raise expected("after", "the cursor of a page", cursor)
+        raise expected("after", f"the cursor of a page, or {START!r}", cursor)
 
     def __str__(self) -> str:
+        if self.seq == -1:
+            return START
         return f"s{self.seq}" if self.seq is not None else f"u{self.epoch}/{self.id}/{self.n}"
 
 

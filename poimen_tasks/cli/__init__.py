@@ -10,7 +10,23 @@ from typing import Any
 import click
 
 import poimen_tasks
-from poimen_tasks.cli import audit, cache, cancel, concurrency, doctor, health, retry, run, status, up, watch, worker
+from poimen_tasks.cli import (
+    audit,
+    cache,
+    cancel,
+    concurrency,
+    doctor,
+    drain,
+    health,
+    pausing,
+    retry,
+    run,
+    snapshot,
+    status,
+    up,
+    watch,
+    worker,
+)
 from poimen_tasks.cli.output import APP, Failure
 from poimen_tasks.errors import PoimenError
 
@@ -39,9 +55,14 @@ class _Commands(click.Group):
         status.status,
         watch.watch,
         cancel.cancel,
+        pausing.pause,
+        pausing.resume,
+        pausing.pauses,
         retry.retry,
         concurrency.concurrency,
         cache.cache,
+        snapshot.snapshot,
+        drain.drain,
         audit.audit,
         health.health,
         doctor.doctor,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from poimen_tasks.cli.audit_export import export
+from poimen_tasks.cli.audit_query import query, rebuild_index, show, stats, tail
 from poimen_tasks.cli.audit_seal import seal
 
 __all__ = ["audit"]
@@ -15,3 +17,9 @@ def audit() -> None:
 
 
 audit.add_command(seal)
+audit.add_command(tail)
+audit.add_command(query)
+audit.add_command(show)
+audit.add_command(export)
+audit.add_command(stats)
+audit.add_command(rebuild_index)

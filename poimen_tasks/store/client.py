@@ -35,7 +35,10 @@ from poimen_tasks.errors import (
     DuplicateItem,
     InvalidArgument,
     LayoutMismatch,
+    NotPaused,
     PoimenError,
+    SnapshotConflict,
+    StaleEpoch,
     StoreRefused,
     StoreUnavailable,
 )
@@ -75,6 +78,15 @@ _TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
         InvalidArgument,
         "{} callbacks of the batch are still running: wait for them, then retry the failed items",
     ),
+    "NOT_PAUSED": (NotPaused, "{} is not paused"),
+    "PAUSED": (InvalidArgument, "{} is paused: resume it first"),
+    "STALE_EPOCH": (StaleEpoch, "{} is not paused under the epoch that was given: somebody paused it anew"),
+    "LIVE": (
+        SnapshotConflict,
+        "batch {!r} is there already: a snapshot is restored where its batches are not, as into an empty Redis",
+    ),
+    "RESTORED": (SnapshotConflict, "{} (seconds since 1970): this snapshot was restored here already"),
+    "RESTORING": (SnapshotConflict, "{!r}: somebody else is restoring this snapshot here; wait for it"),
     "TOO_MANY": (InvalidArgument, "{} items at once are too many: at most 500 a call"),
     "PARTS": (
         InvalidArgument,

@@ -237,6 +237,14 @@ class Scripts:
         }
         return self._once("tick", request, patience=1.0)  # type: ignore[no-any-return]
 
+    def drain_workers(self, workers: Sequence[str], *, actor: str, reason: str) -> list[str]:
+        """Ask these workers (by the names under which they tick) to leave; returns those that are there."""
+        asked: list[str] = []
+        for at in range(0, len(workers), 500):
+            request = {"workers": list(workers[at : at + 500]), "actor": actor, "reason": reason}
+            asked += [name.decode() for name in self._once("drain_workers", request) or ()]
+        return asked
+
     def check_batch(self, batch: str, *, repair: bool = False) -> dict[bytes, Any]:
         """Hold the counters against the lists."""
         return self._once("check_batch", {"b": batch, "repair": repair})  # type: ignore[no-any-return]

@@ -36,6 +36,7 @@ GROUPS = {
     "late": "scaling",
     "recovery": "recovery",
     "kills": "kills",
+    "plain_calls": "plain_calls",
     "cache": "cache",
     "cache_order": "cache",
     "cache_callers": "cache",

@@ -139,7 +139,16 @@ ALLOWED_WHEN_FULL = sorted(
 
 def test_what_works_on_a_full_server():
     """Finish, cancel, seal and the keeper's chores work on a full server; dispatch and claim do not (protocol 4)."""
-    refused = {"open_batch", "append_items", "put_big", "step", "retry_failed", "cache_put", "record_event"}
+    refused = {
+        "open_batch",
+        "append_items",
+        "put_big",
+        "step",
+        "retry_failed",
+        "cache_put",
+        "save_checkpoint",
+        "record_event",
+    }
     assert set(script_names()) - set(ALLOWED_WHEN_FULL) == refused
 
 

@@ -10,9 +10,12 @@ from poimen_tasks.store import loader
 from poimen_tasks.store.audit_entries import AuditEntries
 from poimen_tasks.store.audit_scripts import AuditScripts
 from poimen_tasks.store.cache_scripts import CacheScripts
+from poimen_tasks.store.call_scripts import CallScripts
 from poimen_tasks.store.keys import BATCH_KEYS, LAYOUT, TABLE, Keys, lua_builders
 from poimen_tasks.store.loader import ScriptError, load_script, script_names
+from poimen_tasks.store.pause_scripts import PauseScripts
 from poimen_tasks.store.scripts import Scripts
+from poimen_tasks.store.snapshot_scripts import SnapshotScripts
 from poimen_tasks.store.values import WaitingCall
 from tests.conftest import ROOT
 from tests.integration import lanes
@@ -107,8 +110,11 @@ def test_idempotence_comes_first(name):
     """Every script that is not idempotent by nature looks for its stored reply before anything else (protocol 4)."""
     text = (LUA / f"{name}.lua").read_text()
     natural = {
+        "ask_item",
         "put_big",
         "renew_leases",
+        "save_checkpoint",
+        "scope_running",
         "tick",
         "touch_producer",
         "cache_get",
@@ -132,7 +138,7 @@ def test_every_script_has_its_verb():
     """A verb has one name: the script's file and the method (style)."""
     methods = {
         name
-        for kind in (Scripts, CacheScripts, AuditScripts, AuditEntries)
+        for kind in (Scripts, CacheScripts, PauseScripts, CallScripts, SnapshotScripts, AuditScripts, AuditEntries)
         for name in vars(kind)
         if not name.startswith("_")
     }
@@ -217,7 +223,21 @@ def test_every_key_is_in_the_table(store, eventually):
     piece = lanes.make_slice(0, 2, big=[(1, b"large")])
     store.scripts.open_batch("c", record=lanes.record(), parts=[lanes.PART], piece=piece, seal=True)
     lanes.run_all(store, open_batch(store, "d", 3, callbacks=["success"]))
-    store.client.redis.hset(store.keys.build("pauses"), "q:z", 1)
+    for scope in ("q:z", "a:y"):
+        store.pauses.pause_scope(scope, reason="", actor="me", expires=60.0, request_id="r")
+    store.pauses.pause_scope("q:celery", reason="", actor="me")
+    for number in range(101):
+        open_batch(store, f"held{number}", 1, parts=[lanes.part("celery")])
+    store.pauses.resume_scope("q:celery", reason="", actor="me", rate=1.0)
+    for number in range(21):
+        open_batch(store, f"w{number}", 0)
+    store.pauses.pause_scope("*", reason="", actor="me")
+    store.pauses.resume_scope("*", reason="", actor="me")
+    store.client.redis.zadd(store.keys.build("keeping"), {"w:w": 1.0})
+    for name in ("paused_calls", "running_calls"):
+        store.client.redis.hset(store.keys.build(name), "m", "call")
+    saving = begin(store, open_batch(store, "s", 1, parts=[lanes.part("q3")])[0])
+    store.pauses.save_checkpoint("s", 0, token=saving.token, state=b"state")
     cached = open_batch(store, "e", 3, parts=[lanes.part(cached=True)], keys=["x"] * 3)
     begin(store, cached[0])
     begin(store, open_batch(store, "f", 2, parts=[lanes.part(cached=True)], keys=["x", "y"])[0])
@@ -237,7 +257,7 @@ def test_every_key_is_in_the_table(store, eventually):
         names = [
             name
             for name, row in TABLE.items()
-            if re.fullmatch(_pattern(row.form, key=row.form.startswith("c:")), form, re.DOTALL)
+            if re.fullmatch(_pattern(row.form, key=row.form.startswith(("c:", "p:"))), form, re.DOTALL)
         ]
         assert names, f"{form} is not in the table"
         found[names[0]] = store.client.redis.type(key).decode()

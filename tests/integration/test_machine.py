@@ -111,7 +111,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store = Store(settings, str(settings.redis_url))
         self.models = {name: Model(name) for name in BATCHES}
         self.tickets, self.used, self.live, self.frozen, self.begun_hidden = [], [], [], [], []
-        self.callbacks = sorted(callbacks)
+        self.callbacks, self.declined = sorted(callbacks), set()
         lanes.offer(self.store, slots, *QUEUES)
         for name in BATCHES:
             self.publish(
@@ -242,6 +242,8 @@ class StoreMachine(RuleBasedStateMachine):
             told["give"] = rest
         reply = lane.claim(k, **told) if then == "claim" else lane.finish(then, **told)
         assert reply.state != "late"
+        if then == "decline":
+            self.declined.add(model.name)
         for status in ("ok", "failed", "skipped"):
             for position in told[status]:
                 model.end(position, status)
@@ -364,6 +366,7 @@ class StoreMachine(RuleBasedStateMachine):
     def promote(self, name):
         """The keeper looks after a batch."""
         self.publish(self.store.scripts.promote_batch(name))
+        self.declined.discard(name)
 
     @rule(name=st.sampled_from(BATCHES), slot=st.integers(0, 4), reissue=st.booleans())
     def reissue(self, name, slot, reissue):
@@ -456,11 +459,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_forgotten(self):
-        """Claimable items have a slot on their queue, or the limit is reached; a cancelled batch is settled."""
+        """Claimable items have a slot on their queue, or the limit is reached, or the keeper is told of them.
+
+        A lane that declined gets no ticket at once; a cancelled batch is settled.
+        """
         for name, model in self.models.items():
             slots = self.slots(name)
             if model.cancelled:
                 assert not model.waits
+                continue
+            if name in self.declined and self.store.client.redis.zscore(self.store.keys.build("hungry"), name):
                 continue
             offered = [int(count or 0) for count in self.store.reads.field(name, "c:0", "c:1")]
             for queue, count in zip(QUEUES, offered, strict=True):

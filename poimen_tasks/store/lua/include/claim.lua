@@ -178,10 +178,13 @@ local function claim_items(record, token, queue, count)
   local reason = 'empty'
   for part = 0, #record.parts - 1 do
     if part_queue(record.parts[part + 1]) == queue and record.claimable[part] > 0 then
+      local room = not paused[part] and ramp_room(record, part)
       if paused[part] then
         reason = 'paused'
+      elseif room and room < 1 then
+        reason = 'ramped'
       else
-        local size, claim, more = claim_size(record, part, queue, count), nil, false
+        local size, claim, more = claim_size(record, part, queue, math.min(count, room or count)), nil, false
         if part_cached(record.parts[part + 1]) then
           claim, more = claim_cached(record, token, part, size)
         else
@@ -193,6 +196,7 @@ local function claim_items(record, token, queue, count)
           record.claimable[part] = record.claimable[part] - taken
           record.pending = record.pending - taken
           record.running = record.running + taken
+          if room then take_room(ramp_scopes(record, part), taken) end
           if record.started == 0 then record.started = now end
           redis.call('HSET', K.running(record.batch), token, cmsgpack.pack({p = claim.p, k = claim.k, r = claim.r, t = now}))
           return claim

@@ -36,6 +36,11 @@ local function write_outcomes(record, ranges, blob)
   for at = 1, #ranges, 2 do
     redis.call('SETRANGE', K.index(record.batch), ranges[at] * 4, string.rep(mark, ranges[at + 1] - ranges[at]))
   end
+  if redis.call('EXISTS', K.checkpoints(record.batch)) == 1 then
+    for at = 1, #ranges, 2 do
+      for position = ranges[at], ranges[at + 1] - 1 do redis.call('HDEL', K.checkpoints(record.batch), position) end
+    end
+  end
   local id = string.format('%d-0', record.ordinal)
   if is_complete(record) then
     redis.call('XADD', K.outcomes(record.batch), id, 'b', blob, 'o', '1')
