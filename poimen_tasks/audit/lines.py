@@ -102,8 +102,9 @@ def places_of(lines: Sequence[Line]) -> list[Place]:
     for epoch in set(epochs):
         if not _EPOCH(epoch):
             raise ValueError(f"epoch {epoch!r:.80} is not 1 to 64 hex digits")
-    pairs = _ID.findall("\n".join(ids))
-    if len(pairs) != len(ids):
+    text = "\n".join(ids)
+    pairs = _ID.findall(text)
+    if len(pairs) != len(ids) or text.count("\n") != len(ids) - 1:
         wrong = next(ident for ident in ids if not _ID.fullmatch(ident))
         raise ValueError(f"id {wrong!r:.60} is no id of a stream, like 1732893000000-0")
     ms, sub = zip(*pairs, strict=True)

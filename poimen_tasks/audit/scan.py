@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from poimen_tasks.audit.lines import LINE, PRINTABLE, Place, event_type, in_order, problem_of, read_event
+from poimen_tasks.audit.lines import LINE, PRINTABLE, Place, event_type, head_of, in_order, problem_of, read_event
 from poimen_tasks.audit.merkle import leaf_hashes, root_of
 from poimen_tasks.audit.strict import first_invalid
 from poimen_tasks.audit.tiles import HASH, WIDTH, Tile
@@ -84,13 +84,22 @@ def scan(part: Part) -> Scanned:
     lines.pop()
     columns = _columns(data, lines)
     if columns is None:
-        return Scanned(len(lines), torn, problem=_first_problem(lines) or (0, "it cannot be read"))
+        return _damaged(Scanned(len(lines), torn), lines)
     seq, places, events = columns
     made = Scanned(len(lines), torn, seq, places[0], places[-1], event_type(events[0]))
     if problem := _problem(part, columns, lines):
         return made._replace(problem=problem)
     payloads = tuple(_payloads(events)) if _CONTENT in data else ()
     return _tiles(part, made._replace(payloads=payloads), leaf_hashes(lines[: max(0, part.size - seq)]))
+
+
+def _damaged(made: Scanned, lines: Sequence[bytes]) -> Scanned:
+    """A line is none, or has a wrong number or CRC; whether the first one has is seen when parts are joined."""
+    problem = _first_problem(lines) or (0, "it cannot be read")
+    if not problem[0]:
+        return made._replace(problem=problem)
+    head = head_of(lines[0])
+    return made._replace(problem=problem, seq=head.seq, first=head.place, kind=event_type(head.event))
 
 
 def _columns(data: bytes, lines: Sequence[bytes]) -> _Columns | None:
@@ -155,12 +164,21 @@ def _tiles(part: Part, made: Scanned, leaves: bytes) -> Scanned:
 
 def differs(directory: Path, tile: Tile, hashes: bytes) -> int | None:
     """Which hash of a tile is another one on disk; -1: the file is missing or has another length; None: none."""
-    try:
-        data = (directory / tile.name).read_bytes()
-    except OSError:
-        return -1
+    data = _read(directory, tile, len(hashes))
     if data == hashes:
         return None
     if len(data) != len(hashes):
         return -1
     return next(at for at in range(tile.width) if data[at * HASH :][:HASH] != hashes[at * HASH :][:HASH])
+
+
+def _read(directory: Path, tile: Tile, length: int) -> bytes:
+    """A tile's bytes; the full tile serves for a partial one, which a sealer at work removes."""
+    try:
+        return (directory / tile.name).read_bytes()
+    except OSError:
+        pass
+    try:
+        return (directory / tile._replace(width=WIDTH).name).read_bytes()[:length]
+    except OSError:
+        return b""
