@@ -26,6 +26,7 @@ from poimen_tasks.audit.segments import read_lines
 from poimen_tasks.audit.source import Source
 from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store
+from poimen_tasks.store.wire import encode_outcomes
 from tests.bench.apps import Bench
 from tests.bench.measure import Row, Target, middle
 from tests.conftest import ROOT
@@ -35,6 +36,8 @@ __all__ = ["seal_lag", "sealer"]
 _EVERY = 1_000
 _RATE = 5_000
 _CALL = 25
+#: Items that a lane reports at a time.
+_ITEMS = 25
 
 
 def sealer(bench: Bench) -> Iterator[Row]:
@@ -195,14 +198,17 @@ def _record(store: Store, count: int) -> None:
 
 
 def _items(store: Store, count: int) -> None:
-    """Entries as of lanes, 25 items each."""
+    """Entries as lanes write them."""
     key = store.keys.build("audit")
     with store.client.redis.pipeline(transaction=False) as pipe:
-        for start in range(0, count, 25):
-            header = msgpack.packb(
-                {"b": "batch-1", "w": "wf-1", "s": "default", "a": "bench", "r": [start, start + 25]}
-            )
-            pipe.xadd(key, {"t": "item.cancelled", "h": header, "d": b""})
+        for start in range(0, count, _ITEMS):
+            header = msgpack.packb({"b": "batch-1", "w": "wf-1", "s": "default", "a": "bench", "ok": _ITEMS})
+            now = time.time()
+            blob = encode_outcomes(
+                positions=range(start, start + _ITEMS), started=[now] * _ITEMS, durations=[0.01] * _ITEMS,
+                worker="worker-1", enqueued=now - 1,
+            )  # fmt: skip
+            pipe.xadd(key, {"t": "item.finished", "h": header, "d": blob})
         pipe.execute()
 
 
