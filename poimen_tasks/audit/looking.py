@@ -54,15 +54,14 @@ class Look:
 
     def forth(self, start: Place | None) -> AuditPage:
         """A page, oldest first."""
-        low, was_there = self._low(start), self._sealed.there
-        events = self._from_index(low, self._sealed.end)
+        events = self._from_index(self._low(start), self._sealed.end)
         if self._is_full(events) or self._unsealed is None:
             return self._page(events, [], start, source="index")
         waiting, last = self._from_stream(self._unsealed.forth(start), len(events))
         before = self._sealed.refresh()
         if self._sealed.there:
-            low = low if was_there else self._low(start)
-            events += self._from_index(max(low, before), self._sealed.end, len(events))
+            # The place to go on from may have been sealed in between, among the lines that are new.
+            events += self._from_index(max(self._low(start), before), self._sealed.end, len(events))
             waiting = _behind(waiting, self._sealed.edge())
         if self._limit is not None:
             waiting = waiting[: self._limit - len(events)]

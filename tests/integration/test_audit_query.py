@@ -96,6 +96,23 @@ def test_sealed_between_two_looks(poimen, monkeypatch, place, newest_first, befo
     assert poimen.audit.count() == 4
 
 
+@pytest.mark.parametrize("name", ["refresh", "edge"])
+def test_a_place_that_is_sealed_meanwhile(poimen, monkeypatch, name):
+    """What comes behind a cursor of the stream is told once, also when that place is sealed during the question."""
+    note(poimen, "a")
+    seal(poimen)
+    note(poimen, "b", "c", "d")
+    cursor = poimen.audit.query(limit=3).cursor
+    method = getattr(Sealed, name)
+
+    def sealing(self):
+        seal(poimen)
+        return method(self)
+
+    monkeypatch.setattr(Sealed, name, sealing)
+    assert actions(poimen.audit.query(after=cursor)) == ["d"]
+
+
 def double(x):
     return 2 * x
 

@@ -67,7 +67,8 @@ local function stop_items(record, holding, ranges)
     record.running = record.running - count_range(ranges)
     set_due(record)
   end
-  audit_batch('item.stopped', record, {r = ranges, activity = part_activity(record.parts[holding.p + 1])})
+  local header = {r = ranges, activity = part_activity(record.parts[holding.p + 1])}
+  audit_batch('item.stopped', record, naming(record, positions_of(ranges), header))
 end
 
 local function retry_items(record, holding, retries)
