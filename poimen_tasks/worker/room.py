@@ -29,10 +29,9 @@ from poimen_tasks.store.values import Part, Ticket, WaitingCall
 from poimen_tasks.worker import inspecting  # noqa: F401 - registers its command
 from poimen_tasks.worker.broker import QueueDepths
 from poimen_tasks.worker.cached_calls import install_cache
-from poimen_tasks.worker.celery_compat import quicken_requests
-from poimen_tasks.worker.departure import SETTLING, Departure, heed_signals, restore_all
 from poimen_tasks.worker.call_keeping import CallKeeper
 from poimen_tasks.worker.celery_compat import check_tracer, quicken_requests
+from poimen_tasks.worker.departure import SETTLING, Departure, heed_signals, restore_all
 from poimen_tasks.worker.deployments import KNOWN, known_elsewhere, mark_of
 from poimen_tasks.worker.events import EventStream, are_enabled
 from poimen_tasks.worker.host import LaneHost

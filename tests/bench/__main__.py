@@ -45,6 +45,9 @@ GROUPS = {
     "pause_trials": "pause",
     "snapshots": "snapshots",
     "snapshot_cycles": "snapshots",
+    "sealer": "sealer",
+    "seal_lag": "sealer",
+    "audit_kills": "audit_kills",
     "peers": "peers.compare",
 }
 
