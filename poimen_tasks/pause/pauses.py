@@ -40,10 +40,13 @@ class Pauses:
         store: Callable[[], Store],
         publish: Callable[[Sequence[Ticket]], None],
         publish_calls: Callable[[Sequence[WaitingCall]], None],
+        *,
+        forget: Callable[[str], int],
     ) -> None:
         self._store = store
         self._publish = publish
         self._publish_calls = publish_calls
+        self._forget = forget
         self._seen: dict[Scope, str] = {}
 
     # -- steering --------------------------------------------------------------------------------------------------
@@ -129,6 +132,8 @@ class Pauses:
     def reset(self, workflow: str | None = None, *, actor: str | None = None, **scope: Unpack[OtherScopes]) -> bool:
         """Forget that a scope was ever paused. Returns whether there was anything to forget.
 
+        Of a workflow also its snapshots, in this process's data directory.
+
         Raises:
             InvalidArgument: it is paused; resume it first.
         """
@@ -138,7 +143,7 @@ class Pauses:
         except InvalidArgument:
             raise InvalidArgument(f"{found} is paused: resume it first") from None
         self._seen.pop(found, None)
-        return known
+        return bool(self._forget(workflow)) or known if workflow is not None else known
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
