@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from poimen_tasks._version import __version__
 from poimen_tasks.app import Poimen
+from poimen_tasks.audit import AuditEvent, AuditPage, AuditStats
 from poimen_tasks.cache import MISSING, CacheEntry, CacheKey, CacheStats
 from poimen_tasks.dispatch import Batch, BatchReport, Workflow, WorkflowReport, WorkflowStatus
 from poimen_tasks.errors import *  # noqa: F403 - the whole tree is public
@@ -16,6 +17,9 @@ from poimen_tasks.settings import Settings
 
 __all__ = [  # noqa: PLE0604 - the errors' own list is part of it
     "MISSING",
+    "AuditEvent",
+    "AuditPage",
+    "AuditStats",
     "Batch",
     "BatchReport",
     "BatchState",

@@ -34,6 +34,11 @@ PoimenError
 ├── SignatureMismatch        (TypeError)    a call that the worker's function does not take
 ├── WorkerLost                              the worker died while it ran the item
 ├── Paused                                  raised inside a running task whose scope is paused: it runs again later
+├── AuditUnavailable         (OSError)      there is no audit log in the directory, or it cannot be read
+├── AuditCorrupt                            what was sealed is damaged or was changed
+├── AuditBacklog                            too many audit entries wait to be sealed
+├── AuditDiskError           (OSError)      the disk did not keep what was written; the sealer ends
+├── SealerConflict                          another sealer has the directory or the stream
 └── Cancelled                               raised inside a running task that was asked to stop
 ```
 """
@@ -41,6 +46,10 @@ PoimenError
 from __future__ import annotations
 
 __all__ = [
+    "AuditBacklog",
+    "AuditCorrupt",
+    "AuditDiskError",
+    "AuditUnavailable",
     "BatchExists",
     "BatchFailed",
     "BatchNotFound",
@@ -58,6 +67,7 @@ __all__ = [
     "Paused",
     "PayloadTooLarge",
     "PoimenError",
+    "SealerConflict",
     "SerializationError",
     "SettingsError",
     "SignatureMismatch",
@@ -237,6 +247,26 @@ class WorkerLost(PoimenError):
 
 class Paused(PoimenError):
     """The running item was asked to stop, because what it belongs to is paused; it runs again after the resume."""
+
+
+class AuditUnavailable(PoimenError, OSError):
+    """There is no audit log in the directory, or it cannot be read."""
+
+
+class AuditCorrupt(PoimenError):
+    """The sealed audit log is damaged or was changed: the message names the first bad line, and why."""
+
+
+class AuditBacklog(PoimenError):
+    """Too many audit entries wait in Redis to be sealed: start the sealer, `poimen audit seal`."""
+
+
+class AuditDiskError(PoimenError, OSError):
+    """The disk did not keep what the sealer wrote; a failed fsync is never tried again, the sealer ends."""
+
+
+class SealerConflict(PoimenError):
+    """Another sealer has the directory or the stream."""
 
 
 class Cancelled(PoimenError):

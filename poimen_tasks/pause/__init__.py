@@ -7,9 +7,10 @@ from poimen_tasks.pause.receipt import PauseReceipt, RunningItems
 from poimen_tasks.pause.scope import Scope
 from poimen_tasks.pause.snapshot import Snapshot, SnapshotStats
 from poimen_tasks.pause.snapshots import Snapshots
-from poimen_tasks.pause.state import PauseState, PauseStats
+from poimen_tasks.pause.state import HeldBack, PauseState, PauseStats
 
 __all__ = [
+    "HeldBack",
     "PauseReceipt",
     "PauseState",
     "PauseStats",

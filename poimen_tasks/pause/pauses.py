@@ -11,7 +11,8 @@ from poimen_tasks.errors import InvalidArgument, NotPaused, PauseTimeout, StaleE
 from poimen_tasks.ids import check_label, check_name
 from poimen_tasks.pause.receipt import PauseReceipt
 from poimen_tasks.pause.scope import Scope
-from poimen_tasks.pause.state import PauseState, PauseStats
+from poimen_tasks.pause.state import HeldBack, PauseState, PauseStats
+from poimen_tasks.store.wire import expand_ranges
 
 if TYPE_CHECKING:
     from poimen_tasks.pause.typed import OtherScopes, ScopeOptions
@@ -104,9 +105,13 @@ class Pauses:
                 request_id="" if request_id is None else check_label(request_id, "request id"),
             )
         except NotPaused:
-            raise NotPaused(f"{found} is not paused; `pauses.all(paused=True)` has what is") from None
+            raise NotPaused(
+                f"{found} is not paused; `pauses.all(paused=True)`, or `poimen pauses`, has what is"
+            ) from None
         except StaleEpoch:
-            raise StaleEpoch(f"{found} was paused anew since epoch {epoch}; `pauses.state` has the newer one") from None
+            raise StaleEpoch(
+                f"{found} is not paused under epoch {epoch}; `pauses.state`, or `poimen pauses`, has the newer one"
+            ) from None
         self._let_go(reply)
         while reply.left and reply.released:
             reply = scripts.release_held(found.text)
@@ -179,6 +184,20 @@ class Pauses:
             pauses=totals.pauses,
             resumes=totals.resumes,
         )
+
+    def held(self, workflow: str | None = None, *, limit: int = 500, **scope: Unpack[OtherScopes]) -> HeldBack:
+        """What a scope holds back: at most `limit` of it; `state(...).held` is how much there is.
+
+        Work is noted when it could start but for the pause: a batch that has all it may run is not.
+        """
+        found = Scope.of(workflow=workflow, **scope)
+        check_count("limit", limit)
+        return HeldBack.of(self._store().pause_reads.held(found.text, most=limit))
+
+    def running(self, workflow: str | None = None, **scope: Unpack[OtherScopes]) -> tuple[int, int]:
+        """How many items, and how many plain calls, of a scope run or are claimed to run next, paused or not."""
+        found = self._store().pauses.scope_running(Scope.of(workflow=workflow, **scope).text)
+        return sum(len(expand_ranges(lane.ranges)) for lane in found.running), len(found.calls)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Self
@@ -10,7 +10,7 @@ from typing import Any, Self
 from poimen_tasks.model import moment
 from poimen_tasks.pause.scope import Scope
 
-__all__ = ["PauseState", "PauseStats"]
+__all__ = ["HeldBack", "PauseState", "PauseStats"]
 
 _TIMES = ("paused_at", "updated_at", "stop_at", "expires_at", "resumed_at")
 
@@ -102,6 +102,33 @@ class PauseStats:
     def to_dict(self) -> dict[str, int]:
         """Plain values."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBack:
+    """Some of what a scope holds back.
+
+    Attributes:
+        batches: ids of batches that have items which could start but for the pause, or that keep their keys under it;
+            of a callback `<batch>@<kind>.<round>`.
+        calls: ids of plain calls that are parked.
+    """
+
+    batches: tuple[str, ...]
+    calls: tuple[str, ...]
+
+    @classmethod
+    def of(cls, members: Iterable[str]) -> Self:
+        """From what the store has."""
+        pairs = [member.split("\t", 1) for member in members]
+        return cls(
+            batches=tuple(name for kind, name in pairs if kind == "b"),
+            calls=tuple(name for kind, name in pairs if kind == "c"),
+        )
+
+    def to_dict(self) -> dict[str, list[str]]:
+        """Plain values."""
+        return {"batches": list(self.batches), "calls": list(self.calls)}
 
 
 def _text(value: bytes | None) -> str | None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from poimen_tasks.settings import Settings
+from poimen_tasks.store.audit_entries import AuditEntries
+from poimen_tasks.store.audit_scripts import AuditScripts
 from poimen_tasks.store.cache_scripts import CacheScripts
+from poimen_tasks.store.call_scripts import CallScripts
 from poimen_tasks.store.client import Client, Refusal
 from poimen_tasks.store.keys import Keys
 from poimen_tasks.store.pause_reads import PauseReads
@@ -13,7 +16,10 @@ from poimen_tasks.store.scripts import Scripts
 from poimen_tasks.store.snapshot_scripts import SnapshotScripts
 
 __all__ = [
+    "AuditEntries",
+    "AuditScripts",
     "CacheScripts",
+    "CallScripts",
     "Client",
     "Keys",
     "PauseReads",
@@ -34,8 +40,11 @@ class Store:
         self.keys = self.client.keys
         self.scripts = Scripts(self.client)
         self.cache = CacheScripts(self.client)
+        self.calls = CallScripts(self.client)
         self.pauses = PauseScripts(self.client)
         self.snapshots = SnapshotScripts(self.client)
         self.pause_reads = PauseReads(self.client)
+        self.audit = AuditScripts(self.client)
         self.reads = Reads(self.client)
+        self.entries = AuditEntries(self.client)
         self.settings = settings

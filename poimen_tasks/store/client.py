@@ -30,6 +30,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from poimen_tasks.errors import (
+    AuditBacklog,
     BatchNotFound,
     DuplicateItem,
     InvalidArgument,
@@ -63,6 +64,14 @@ _TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
     "LAYOUT": (
         LayoutMismatch,
         f"the stored data has layout {{}}, this version reads layout {LAYOUT}: upgrade workers before producers",
+    ),
+    "BACKLOG": (
+        AuditBacklog,
+        (
+            "{} audit entries wait to be sealed, more than POIMEN_AUDIT_BACKLOG allows: start the sealer "
+            "(`poimen audit seal`) and dispatch again when it has caught up, or do without it "
+            "(`poimen audit seal --unregister`)"
+        ),
     ),
     "CANCELLED": (InvalidArgument, "batch {!r} was cancelled: dispatch its failed items as a new batch"),
     "CALLBACKS": (

@@ -45,6 +45,9 @@ TABLE: dict[str, Key] = {
     "big": Key("b:{batch}/big", "hash", "position to a call that is too large for its chunk", _RETENTION),
     "ids": Key("b:{batch}/ids", "hash", "custom item id to position", _RETENTION),
     "names": Key("b:{batch}/names", "hash", "chunk number to the custom ids of its items", _RETENTION),
+    "labels": Key(
+        "b:{batch}/labels", "hash", "chunk number to the task ids of its items, where any has one", _RETENTION
+    ),
     "fresh": Key("b:{batch}/f/{part}", "list", "never claimed ranges of a partition", "until claimed"),
     "back": Key("b:{batch}/k/{part}", "list", "positions that came back, of a partition", "until claimed"),
     "running": Key("b:{batch}/running", "hash", "lane token to the ranges it holds", "until finished"),
@@ -70,9 +73,17 @@ TABLE: dict[str, Key] = {
     "releasing": Key("p:r", "zset", "resumed scopes that have held members, by when to go on", "until released"),
     "keeping": Key("p:k", "zset", "paused scopes with batches that would expire, by when to go on", "until all stay"),
     "pause_due": Key("p:due", "zset", "paused scopes by the time the pause expires", "until resumed"),
-    "ramps": Key("p:ramp", "hash", "resumed scope to `rate|since|level|at`", "until lifted"),
+    "ramps": Key("p:ramp", "hash", "resumed scope to `rate|since|level|at`", "a minute after the last such resume"),
     "paused_calls": Key("p:c", "hash", "message id to a plain call that is parked by a pause", "until it begins again"),
-    "running_calls": Key("p:rc", "hash", "message id to a plain call that runs", "until it ends"),
+    "paused_due": Key("p:cdue", "zset", "released parked calls by when they are published again", "until they begin"),
+    "paused_tries": Key(
+        "p:ctries", "hash", "released parked call to how often it was due, tab, queue", "until it begins"
+    ),
+    "paused_keep": Key("p:ckeep", "zset", "parked calls of groups by when to refresh the group's results", "with them"),
+    "resumed_calls": Key("p:cz", "zset", "parked calls that began again, by when that is forgotten", "a day each"),
+    "running_calls": Key(
+        "p:rc", "hash", "message id, worker and process to a plain call that runs", "its lease, renewed"
+    ),
     "cache_entry": Key("c:e:{key}", "string", "one cached result: header, labels, value", "until evicted or invalid"),
     "cache_lru": Key("c:lru", "zset", "cached results, the least recently used first", "with its entries"),
     "cache_expiry": Key("c:exp", "zset", "cached results by the time they expire", "with its entries"),
@@ -110,6 +121,7 @@ BATCH_KEYS = (
     "big",
     "ids",
     "names",
+    "labels",
     "running",
     "delayed",
     "attempts",

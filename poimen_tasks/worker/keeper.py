@@ -23,6 +23,7 @@ from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.values import Part, Reaped, Revoked, Ticket, WaitingCall
 from poimen_tasks.store.wire import expand_ranges
 from poimen_tasks.worker.broker import BrokerThread, QueueDepths
+from poimen_tasks.worker.call_keeping import CallKeeper
 from poimen_tasks.worker.ending_events import tell_lane_lost, tell_lost, tell_revoked
 from poimen_tasks.worker.events import EventStream
 from poimen_tasks.worker.known_lanes import KnownLane, KnownLanes, LaneKey
@@ -53,6 +54,7 @@ class Keeper:
         details: dict[str, Any],
         publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None],
         publish_calls: Callable[[Sequence[WaitingCall]], None],
+        make_calls: Callable[[Store, BrokerThread], CallKeeper],
         depths: QueueDepths,
         shared: SharedState,
         reserved: Callable[[], int],
@@ -88,6 +90,7 @@ class Keeper:
             look=self._look,
             period=store.settings.quantum,
         )
+        self.calls = make_calls(store, self._broker)
 
     def start(self) -> None:
         """Begin."""
@@ -203,6 +206,7 @@ class Keeper:
     def _beat(self, *, leave: bool) -> None:
         settings, scripts = self._store.settings, self._store.scripts
         self._renew()
+        self.calls.beat()
         chores = scripts.tick(
             self.name,
             offers=self._offers(),
@@ -291,6 +295,7 @@ class Keeper:
         self._tend_pauses(chores)
         self._tend_cache(chores)
         self._look_after()
+        self.calls.tend(chores)
         self._broker.check([member.decode().split("\t") for member in chores[b"tickets"]])
 
     def _tend_pauses(self, chores: dict[bytes, Any]) -> None:

@@ -162,8 +162,16 @@ class Lane(LaneCalls):
             self._is_cancelled,
             Checkpoints(self),
             origin=self.batch,
+            task=self._task_id,
         )
         self._outer = context.enter(self._running)
+
+    def _task_id(self) -> str | None:
+        """The task id of the item that runs."""
+        if self.parent is not None:
+            return None
+        item_id, extras = self._claim.labels(self._at)
+        return str(extras.get("t", item_id))
 
     def _is_anothers(self) -> bool:
         """True when this worker does not know the claimed task, but another one does: a deployment is under way."""

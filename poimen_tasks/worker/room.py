@@ -18,6 +18,7 @@ from celery.worker import state as worker_state
 from celery.worker.request import Request
 from kombu.exceptions import KombuError
 
+from poimen_tasks.dispatch.messages import returned_key
 from poimen_tasks.dispatch.publish import LANE_TASK, publish_calls, publish_tickets
 from poimen_tasks.dispatch.routing import speaks_amqp
 from poimen_tasks.errors import PoimenError, SettingsError
@@ -28,7 +29,8 @@ from poimen_tasks.store.values import Part, Ticket, WaitingCall
 from poimen_tasks.worker import inspecting  # noqa: F401 - registers its command
 from poimen_tasks.worker.broker import QueueDepths
 from poimen_tasks.worker.cached_calls import install_cache
-from poimen_tasks.worker.celery_compat import quicken_requests
+from poimen_tasks.worker.call_keeping import CallKeeper
+from poimen_tasks.worker.celery_compat import check_tracer, quicken_requests
 from poimen_tasks.worker.departure import SETTLING, Departure, heed_signals, restore_all
 from poimen_tasks.worker.deployments import KNOWN, known_elsewhere, mark_of
 from poimen_tasks.worker.events import EventStream, are_enabled
@@ -36,8 +38,10 @@ from poimen_tasks.worker.host import LaneHost
 from poimen_tasks.worker.keeper import Keeper
 from poimen_tasks.worker.known_lanes import KnownLane
 from poimen_tasks.worker.lane import Lane
+from poimen_tasks.worker.origin import install_origin
 from poimen_tasks.worker.pace import Paces
 from poimen_tasks.worker.pause_snapshots import PauseSnapshots
+from poimen_tasks.worker.plain_calls import PlainCalls
 from poimen_tasks.worker.pools import Pool, pool_of
 from poimen_tasks.worker.retrying import install_retry
 from poimen_tasks.worker.shared import SharedState
@@ -146,6 +150,8 @@ class WorkerRoom:
         self._pause_snapshots: PauseSnapshots | None = None
         #: Given by the app, once it has them.
         self.snapshots: Snapshots | None = None
+        self._plain = PlainCalls(app, lambda: self.store, lambda: self._hostname)
+        install_origin()
         install_wake(app)
         app.on_after_finalize.connect(self._finalized, weak=False)
         if app.finalized:  # type: ignore[attr-defined]  # missing in the stubs
@@ -155,6 +161,8 @@ class WorkerRoom:
             (signals.worker_process_init, self._process_init),
             (signals.worker_process_shutdown, self._process_shutdown),
             (signals.worker_ready, self._worker_ready),
+            (signals.task_received, self._task_received),
+            (signals.task_revoked, self._task_revoked),
             (signals.worker_shutting_down, self._shutting_down),
             (signals.worker_shutdown, self._worker_shutdown),
         ):
@@ -257,9 +265,11 @@ class WorkerRoom:
             log.exception("%d tickets could not be published, they are issued again soon", len(tickets))
 
     def dress(self, task: Any) -> None:
-        """Give a task's plain calls what its policy says."""
+        """Give a task's plain calls what its policy says, and the check that stands before them."""
         install_cache(task, lambda: self.store, self.publish_landed)
         install_retry(task)
+        if task.name != LANE_TASK:
+            check_tracer(task, self._plain.wrap)
 
     def publish_landed(self, landed: Landed) -> None:
         """Publish what follows of the end of a computation."""
@@ -283,7 +293,9 @@ class WorkerRoom:
         """Close this process's connections and forget what was learnt with the settings so far."""
         store, self._store = self._store, None
         if store is not None:
+            store.calls.close()
             store.client.close()
+        self._plain.reset()
         self._paces = Paces()
         self._tracers.clear()
 
@@ -325,6 +337,7 @@ class WorkerRoom:
     def _process_init(self, **_: Any) -> None:
         # A child has connections of its own; those of the parent stay untouched. Opened here, none costs an item time.
         self._store = None
+        self._plain.reset()
         if not self._serves:
             return  # another app's worker
         try:
@@ -345,6 +358,7 @@ class WorkerRoom:
         except SettingsError as error:
             log.error("this worker serves no batches: %s", error)  # noqa: TRY400 - a setting, not a crash
             return
+        depths = QueueDepths(self.app)
         self._keeper = Keeper(
             keeper_store,
             name=f"{worker.hostname}/{os.getpid()}",
@@ -358,7 +372,16 @@ class WorkerRoom:
             },
             publish=self.publish,
             publish_calls=self.publish_calls,
-            depths=QueueDepths(self.app),
+            make_calls=lambda store, broker: CallKeeper(
+                self.app,
+                store,
+                broker,
+                hostname=worker.hostname,
+                processes=self._pool.processes,
+                publish=self.publish_calls,
+                depths=depths,
+            ),
+            depths=depths,
             shared=self._shared,
             reserved=lambda: len(worker_state.reserved_requests) - len(worker_state.active_requests),
             events=self.events,
@@ -369,6 +392,22 @@ class WorkerRoom:
         self._lane_task.keeper = self._keeper
         self._prepare_departure(self._keeper)
         self._keeper.start()
+
+    def _task_received(self, sender: Any = None, request: Any = None, **_: Any) -> None:
+        """A worker's parent has a message in its hands; the process that runs it is not told how it was serialised."""
+        if not self._serves or getattr(sender, "app", None) is not self.app:
+            return
+        kind = request.content_type
+        if kind not in (None, "application/json"):
+            told = request.request_dict
+            told["properties"] = {**(told.get("properties") or {}), "content_type": kind}
+
+    def _task_revoked(self, sender: Any = None, request: Any = None, expired: bool = False, **_: Any) -> None:
+        """A message was discarded before it began: if it had been parked, it does not come back."""
+        keeper = self._keeper
+        key = returned_key(request.__dict__) if keeper is not None and request is not None else None
+        if keeper is not None and key is not None and getattr(sender, "app", None) is self.app:
+            keeper.calls.drop(key, "expired" if expired else "revoked")
 
     def _process_shutdown(self, **_: Any) -> None:
         stream = self._streams.get(os.getpid())

@@ -378,6 +378,17 @@ def leans_on(path: str, name: str, other: str) -> str:
 
 
 @task
+def decide(reasoning: str) -> str:
+    """Record a decision of its own; who and what about is the running item's."""
+    return poimen.audit.planner_decision(action="decided", reasoning=reasoning).event_id
+
+
+@task
+def change(paths: list[str]) -> str:
+    """Record what it changed, under another name than the dispatcher's."""
+    return poimen.audit.implementer_change(action="changed", files_modified=paths, actor="bob").event_id
+
+
 def stepping(path: str, name: str, steps: int, seconds: float = 0.05) -> int:
     """Work in steps, saving after each how many are done."""
     done = poimen.checkpoint() or 0
@@ -388,6 +399,18 @@ def stepping(path: str, name: str, steps: int, seconds: float = 0.05) -> int:
         note(path, f"step {name} {done}")
         poimen.checkpoint(done)
     return done
+
+
+@task(cache=True)
+def stepping_once(path: str, name: str, steps: int) -> str:
+    """A cached call that asks whether it is to stop, until a file says that it may end."""
+    for _ in range(steps):
+        if Path(path + ".go").exists():
+            break
+        time.sleep(0.05)
+        poimen.checkpoint()
+    note(path, f"ran {name}")
+    return name
 
 
 @policy(retry=RetryPolicy(max_attempts=3, initial=0.01))

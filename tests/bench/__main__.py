@@ -36,12 +36,18 @@ GROUPS = {
     "late": "scaling",
     "recovery": "recovery",
     "kills": "kills",
+    "plain_calls": "plain_calls",
     "cache": "cache",
     "cache_order": "cache",
     "cache_callers": "cache",
     "cache_kills": "cache_kills",
+    "pause": "pause",
+    "pause_trials": "pause",
     "snapshots": "snapshots",
     "snapshot_cycles": "snapshots",
+    "sealer": "sealer",
+    "seal_lag": "sealer",
+    "audit_kills": "audit_kills",
     "peers": "peers.compare",
 }
 

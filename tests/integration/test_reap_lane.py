@@ -187,7 +187,7 @@ def _pause_past_grace(store, *, terminate):
 
 @pytest.mark.parametrize("why", ["paused", "lost", "lease"])
 def test_ended_by_a_pause(store, why):
-    """A lane that a pause has ended blames nobody: its items are pending as if they had not begun, and the log says so."""
+    """A lane that a pause has ended blames nobody: its items are pending as if not begun, and the log says so."""
     lane = begin(store, open_batch(store, count=5)[0], 2)
     _pause_past_grace(store, terminate=True)
     assert lanes.reap(store, lane, why) == []

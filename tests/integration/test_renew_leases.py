@@ -44,7 +44,7 @@ def test_a_pause_that_terminates(store):
     assert answers() == ["ok", "ok"]
     pause(True, 0.0)
     assert answers() == ["ok", "ok"]
-    epoch, stop_at, terminate = store.client.redis.hget(store.keys.build("pauses"), "a:acts.b").split(b"|")
+    epoch, _stop_at, terminate = store.client.redis.hget(store.keys.build("pauses"), "a:acts.b").split(b"|")
     store.client.redis.hset(store.keys.build("pauses"), "a:acts.b", b"|".join((epoch, b"1.5", terminate)))
     assert answers() == ["ok", "stop"]
     store.pauses.resume_scope("a:acts.b", reason="", actor="me")

@@ -2,8 +2,8 @@
 -- tick: a worker says that it lives and what it offers; one of them is elected and gets the fleet's chores.
 -- A gap without any tick, or a clock that went back, holds all reaping for as long as a lease, so an outage kills nobody.
 -- Request: worker, info {queue, slots}…, payload (opaque), period, lease, leave (true: it goes away).
--- Reply: {leader, now, gap, held, overdue, due, hungry, flights, calls, sweep, tickets, expired {scope, epoch}…, releasing, keeping,
---   drain (true: this worker is to leave)}
+-- Reply: {leader, now, gap, held, overdue, due, hungry, flights, calls, parked, keep, sweep, tickets,
+--   expired {scope, epoch}…, releasing, keeping, drain (true: this worker is to leave)}
 --@include prelude
 --@include slots
 -- Tickets of these queues that were looked for in vain, ever more seldom, while nobody served them: somebody does now.
@@ -77,6 +77,14 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', K.expiring, '-inf', now, 'LI
   redis.call('ZREM', K.workflow(workflow), batch)
   redis.call('ZREM', K.expiring, member)
 end
+-- Plain calls whose worker is gone, a few at a time; and old news of parked ones.
+if held <= now then
+  local some = redis.call('HRANDFIELD', K.running_calls, 20, 'WITHVALUES')
+  for at = 1, #some, 2 do
+    if (tonumber(string.match(some[at + 1], '^[^\t]*')) or 0) <= now then redis.call('HDEL', K.running_calls, some[at]) end
+  end
+end
+redis.call('ZREMRANGEBYSCORE', K.resumed_calls, '-inf', now)
 -- Pauses whose time is over, and states that nobody has to remember.
 local expired = {}
 for _, scope in ipairs(redis.call('ZRANGEBYSCORE', K.pause_due, '-inf', now, 'LIMIT', 0, 50)) do
@@ -84,6 +92,11 @@ for _, scope in ipairs(redis.call('ZRANGEBYSCORE', K.pause_due, '-inf', now, 'LI
   if flag then table.insert(expired, {scope, (read_flag(flag))}) else redis.call('ZREM', K.pause_due, scope) end
 end
 redis.call('ZREMRANGEBYSCORE', K.pause_index, '-inf', now)
+-- Released calls that have not begun, each with its queue; '' for one that was not published yet.
+local parked = {}
+for _, key in ipairs(redis.call('ZRANGEBYSCORE', K.paused_due, '-inf', now, 'LIMIT', 0, 100)) do
+  table.insert(parked, {key, string.match(redis.call('HGET', K.paused_tries, key) or '', '^%d+\t(.*)$') or ''})
+end
 local overdue = {}
 if held <= now then overdue = redis.call('ZRANGEBYSCORE', K.leases, '-inf', now, 'LIMIT', 0, 100) end
 return cmsgpack.pack({
@@ -93,6 +106,8 @@ return cmsgpack.pack({
   hungry = redis.call('ZRANGE', K.hungry, 0, 49),
   flights = redis.call('ZRANGEBYSCORE', K.flight_due, '-inf', now, 'LIMIT', 0, 100),
   calls = redis.call('ZRANGEBYSCORE', K.waiting_due, '-inf', now, 'LIMIT', 0, 100),
+  parked = parked,
+  keep = redis.call('ZCOUNT', K.paused_keep, '-inf', now) > 0,
   sweep = redis.call('EXISTS', K.cache_sweeps) == 1 or redis.call('ZCOUNT', K.cache_expiry, '-inf', now) > 0,
   expired = expired,
   releasing = redis.call('ZRANGEBYSCORE', K.releasing, '-inf', now, 'LIMIT', 0, 20),
