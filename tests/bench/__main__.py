@@ -40,6 +40,9 @@ GROUPS = {
     "cache_order": "cache",
     "cache_callers": "cache",
     "cache_kills": "cache_kills",
+    "audit_log": "audit_log",
+    "audit_log_tampering": "audit_log",
+    "audit_log_kills": "audit_log",
     "peers": "peers.compare",
 }
 
