@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from celery import Celery
 
 from poimen_tasks import context
+from poimen_tasks._checks import check_flag
+from poimen_tasks.audit import Audit
 from poimen_tasks.cache import Cache
 from poimen_tasks.defaults import new_app
 from poimen_tasks.dispatch import (
@@ -24,10 +26,11 @@ from poimen_tasks.dispatch import (
     register_each,
 )
 from poimen_tasks.dispatch.hidden import register_callback_task
-from poimen_tasks.errors import Cancelled, InvalidArgument, SettingsError
-from poimen_tasks.health import Finding, Repairs, examine
+from poimen_tasks.errors import InvalidArgument, SettingsError
+from poimen_tasks.health import Finding, Repairs, examine, glance
 from poimen_tasks.ids import check_name
 from poimen_tasks.model import BatchState, Item, OnExisting, Priority
+from poimen_tasks.pause import PauseReceipt, Pauses, PauseState, Snapshots
 from poimen_tasks.policy import CachePolicy, RetryPolicy, policy
 from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
 from poimen_tasks.store import Store
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from celery import Signature, Task
 
     from poimen_tasks.dispatch.typed import DispatchOptions, OneArgument, Rows
+    from poimen_tasks.pause.typed import PauseOptions, ResumeOptions
 
 __all__ = ["Poimen"]
 
@@ -80,7 +84,21 @@ class Poimen:
         register_callback_task(self.celery)
         #: The result cache.
         self.cache = Cache(self._load_settings, self._store, self._room.publish_landed)
-        self._runtime = Runtime(self.celery, self._load_settings, self._store, self._room.publish)
+        #: Snapshots of workflows: taken, kept, brought back.
+        self.snapshots = Snapshots(self._load_settings, self._store, self._room.publish, self._room.publish_calls)
+        self._room.snapshots = self.snapshots
+        #: What is paused, and waiting for that.
+        self.pauses = Pauses(
+            self._store,
+            lambda tickets: self._room.publish(tickets, {}),
+            self._room.publish_calls,
+            forget=self.snapshots.delete,
+        )
+        self._runtime = Runtime(
+            self.celery, self._load_settings, self._store, self._room.publish, self.pauses.pause, self.pauses.resume
+        )
+        #: The audit log.
+        self.audit = Audit(self._load_settings, self._store)
         register_each(self._runtime)
 
     @property
@@ -312,17 +330,85 @@ class Poimen:
         """The handle of a workflow: its batches as one. Makes no round trip; an unknown id shows at the first read."""
         return Workflow(self._runtime, check_name(workflow, "workflow"))
 
-    @staticmethod
-    def checkpoint() -> None:
-        """Called now and then by a long body: stops it when its batch, or it alone, was cancelled; else does nothing.
+    # --- pausing -------------------------------------------------------------------------------------------------
+
+    def pause(self, *, snapshot: bool = False, **options: Unpack[PauseOptions]) -> PauseReceipt:
+        """From now on nothing of a scope starts, on any machine, until it is resumed.
+
+        The scope is exactly one of `workflow=`, `batch=`, `queue=`, `activity=` (a task or its name) and
+        `everything=True`; it need not exist yet. What is paused already gets the new reason, grace, terminate and
+        expiry, under a new epoch. The other options:
+
+        - `reason`, `actor`: for the state and the audit log.
+        - `grace`: seconds after which running items are asked to stop, at their next `checkpoint()`; None: they may
+          finish.
+        - `terminate`: after the grace (none is 0) also end the processes of those that do not stop; they start anew.
+        - `expires`: seconds after which it is resumed by itself; None: never.
+        - `request_id`: a repeated request with the same id changes nothing, and gets the same receipt.
+        - `snapshot`: also keep the workflow on disk before returning; without it a worker does that once nothing of it
+          runs (see the setting `snapshot_on_pause`).
 
         Raises:
+            InvalidArgument: none or several scopes, or an option is out of its range.
+            InvalidId: an id breaks its rule.
+            SnapshotFailed: the pause holds, but the workflow was not kept on disk.
+        """
+        check_flag("snapshot", snapshot)
+        if snapshot and options.get("workflow") is None:
+            raise InvalidArgument("snapshot=True is for a workflow: pause it with workflow=")
+        receipt = self.pauses.pause(**options)
+        if snapshot:
+            self.snapshots.keep_paused(
+                str(options.get("workflow")), actor=options.get("actor"), reason=options.get("reason", "")
+            )
+        return receipt
+
+    def resume(self, **options: Unpack[ResumeOptions]) -> PauseState:
+        """A scope, given as to `pause`, is paused no more; what other paused scopes cover stays held.
+
+        The other options:
+
+        - `reason`, `actor`: for the state and the audit log.
+        - `rate`: items a second that may start in the scope at first; it doubles every 5 s, and ends after 60 s.
+        - `epoch`: resume only the pause with this number.
+        - `request_id`: a repeated request with the same id changes nothing.
+
+        Raises:
+            NotPaused: it is not paused.
+            StaleEpoch: it was paused anew since that epoch.
+            InvalidArgument: none or several scopes, or an option is out of its range.
+            InvalidId: an id breaks its rule.
+        """
+        return self.pauses.resume(**options)
+
+    @staticmethod
+    def checkpoint(state: Any = context.UNSET) -> Any:
+        """Called now and then by a long body: saves where it is, and stops it when it is to stop.
+
+        Outside of an item it does nothing.
+
+        Args:
+            state: what the body needs to go on from here, of the values that travel; saved until the item has its
+                outcome. Not given: only asks.
+
+        Returns:
+            What was saved last for this item, by this run or an earlier one; None for nothing.
+
+        Raises:
+            Paused: the item is paused and its grace is over; let it pass, and it runs again after the resume.
             Cancelled: the batch was cancelled, or the item revoked; let it pass.
+            SerializationError: the state does not travel, or is larger than a result may be.
         """
         running = context.current_item()
-        if running is not None and running.is_cancelled():
-            item = f"item at position {running.position} of " if running.revoked else ""
-            raise Cancelled(f"{item}batch {running.batch!r} was {'revoked' if running.revoked else 'cancelled'}")
+        return None if running is None else running.checkpoint(state)
+
+    def health(self) -> list[Finding]:
+        """Look at what costs next to nothing: the server, the workers, how far the audit log is behind.
+
+        Made for a probe that asks every few seconds; `doctor` looks at everything. A server that does not answer is a
+        finding of level error.
+        """
+        return list(glance(self._store()))
 
     def doctor(self, *, repair: bool = False, actor: str = "doctor") -> list[Finding]:
         """Check a live system: the server, the invariants, the fleet, settings that conflict.

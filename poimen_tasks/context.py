@@ -6,13 +6,31 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from poimen_tasks.cache_key import CacheKey
     from poimen_tasks.store.cache_scripts import Labels
 
-__all__ = ["RunningItem", "current_item", "enter", "leading", "may_wait_for"]
+__all__ = [
+    "UNSET",
+    "RunningCall",
+    "RunningItem",
+    "current_call",
+    "current_item",
+    "enter",
+    "enter_call",
+    "leading",
+    "may_wait_for",
+    "origin_here",
+]
+
+UNSET: Any = type("Unset", (), {"__repr__": lambda _self: "UNSET"})()
+"""No state was given: None is one."""
+
+
+def _no_task() -> None:
+    return None
 
 
 @dataclass(slots=True)
@@ -25,9 +43,11 @@ class RunningItem:
         position: the item's place in the batch.
         attempt: which run of the item this is, from 1.
         is_cancelled: asks, at most a few times a second, whether the batch or this item was cancelled.
+        checkpoint: what `poimen.checkpoint` does inside of this item.
         origin: what runs, for derived ids: the batch, or a callback's hidden batch, which has the round in its id.
         revoked: whether it was this item alone that was cancelled; set by `is_cancelled`.
         filed: the cache key and the labels of an item whose own run asks the cache, because its lane did not.
+        task: asks for the item's task id, by default its id; None for the item of a callback.
         dispatches: how many dispatches the body made so far; makes their derived ids stable over a retry.
     """
 
@@ -36,12 +56,30 @@ class RunningItem:
     stage: str
     actor: str
     is_cancelled: Callable[[], bool]
+    checkpoint: Callable[[Any], Any]
     position: int = 0
     attempt: int = 1
     origin: str = ""
     revoked: bool = False
     dispatches: int = field(default=0)
     filed: tuple[CacheKey, Labels] | None = None
+    task: Callable[[], str | None] = _no_task
+
+
+@dataclass(slots=True, frozen=True)
+class RunningCall:
+    """The plain Celery call that runs now.
+
+    Attributes:
+        id: its message id.
+        workflow, batch: what it belongs to, as its message says; empty for none.
+        begun: whether the store was asked, and let it begin.
+    """
+
+    id: str
+    workflow: str
+    batch: str
+    begun: bool
 
 
 _local = threading.local()
@@ -57,6 +95,24 @@ def enter(item: RunningItem | None) -> RunningItem | None:
     before = current_item()
     _local.item = item
     return before
+
+
+def current_call() -> RunningCall | None:
+    """The plain call that runs in this thread, or None outside of one."""
+    return getattr(_local, "call", None)
+
+
+def enter_call(call: RunningCall | None) -> RunningCall | None:
+    """A plain call begins or ends in this thread. Returns what was there, to be put back."""
+    before = current_call()
+    _local.call = call
+    return before
+
+
+def origin_here() -> tuple[str, str]:
+    """Workflow and batch of what runs in this thread, be it an item or a plain call; empty for none."""
+    running: RunningItem | RunningCall | None = current_item() or current_call()
+    return ("", "") if running is None else (running.workflow, running.batch)
 
 
 @contextmanager

@@ -18,13 +18,22 @@ PoimenError
 ├── BatchFailed                             wait(raise_on_error=True): items failed
 ├── BatchTimeout             (TimeoutError) the deadline passed; the batch goes on
 ├── CacheTimeout             (TimeoutError) the deadline passed; another call still computes the value
+├── NotPaused                (ValueError)   resume of a scope that is not paused
+├── StaleEpoch               (ValueError)   resume of a pause that a newer one has replaced
+├── PauseTimeout             (TimeoutError) the deadline passed; a pause that was waited for goes on
 ├── WouldDeadlock            (RuntimeError) waiting inside a task for a batch that is not over
 ├── DispatchAborted                         a later slice was bad; what was pending is cancelled
 ├── StoreUnavailable         (ConnectionError) the Redis server does not answer
 ├── StoreRefused                            the Redis server refuses writes (memory, read-only, rights)
 ├── LayoutMismatch                          the stored data has another layout number
+├── SnapshotNotFound         (LookupError)  no snapshot of this workflow
+├── SnapshotConflict         (ValueError)   restored here already, or over a batch that is there
+├── SnapshotCorrupt                         a snapshot's file is torn, altered or not a snapshot
+├── SnapshotTooNew                          a newer version wrote the snapshot
+├── SnapshotFailed           (OSError)      a snapshot could not be written; what was there before is untouched
 ├── SignatureMismatch        (TypeError)    a call that the worker's function does not take
 ├── WorkerLost                              the worker died while it ran the item
+├── Paused                                  raised inside a running task whose scope is paused: it runs again later
 ├── AuditUnavailable         (OSError)      there is no audit log in the directory, or it cannot be read
 ├── AuditCorrupt                            what was sealed is damaged or was changed
 ├── AuditBacklog                            too many audit entries wait to be sealed
@@ -53,12 +62,21 @@ __all__ = [
     "InvalidId",
     "ItemNotFound",
     "LayoutMismatch",
+    "NotPaused",
+    "PauseTimeout",
+    "Paused",
     "PayloadTooLarge",
     "PoimenError",
     "SealerConflict",
     "SerializationError",
     "SettingsError",
     "SignatureMismatch",
+    "SnapshotConflict",
+    "SnapshotCorrupt",
+    "SnapshotFailed",
+    "SnapshotNotFound",
+    "SnapshotTooNew",
+    "StaleEpoch",
     "StoreRefused",
     "StoreUnavailable",
     "UncacheableArguments",
@@ -159,6 +177,18 @@ class CacheTimeout(PoimenError, TimeoutError):
     """The deadline passed while another call still computes the value."""
 
 
+class NotPaused(PoimenError, ValueError):
+    """The scope is not paused."""
+
+
+class StaleEpoch(PoimenError, ValueError):
+    """The pause was replaced by a newer one."""
+
+
+class PauseTimeout(PoimenError, TimeoutError):
+    """The deadline passed: a scope was not quiet yet, or was neither paused nor resumed."""
+
+
 class WouldDeadlock(PoimenError, RuntimeError):
     """Waiting inside a task for a batch that is not over would hold the slot it may need."""
 
@@ -187,12 +217,36 @@ class LayoutMismatch(PoimenError):
     """The stored data has another layout number; upgrade workers before producers."""
 
 
+class SnapshotNotFound(PoimenError, LookupError):
+    """There is no snapshot of this workflow."""
+
+
+class SnapshotConflict(PoimenError, ValueError):
+    """The snapshot was restored here already, or would go over a batch that is there."""
+
+
+class SnapshotCorrupt(PoimenError):
+    """The snapshot's file is torn, was altered, or is no snapshot."""
+
+
+class SnapshotTooNew(PoimenError):
+    """A newer version of this package wrote the snapshot."""
+
+
+class SnapshotFailed(PoimenError, OSError):
+    """The snapshot could not be written; the one before it is untouched."""
+
+
 class SignatureMismatch(PoimenError, TypeError):
     """The call does not fit the function that the worker has; never retried."""
 
 
 class WorkerLost(PoimenError):
     """The worker died while it ran the item."""
+
+
+class Paused(PoimenError):
+    """The running item was asked to stop, because what it belongs to is paused; it runs again after the resume."""
 
 
 class AuditUnavailable(PoimenError, OSError):

@@ -178,6 +178,9 @@ class BatchStatus:
     it may exceed `concurrency`, which limits the bodies that run at once. `delayed` items wait for a retry or an eta.
     `cached` counts those of the succeeded that came from the cache. `total` grows until the batch is sealed.
     `callbacks_pending` callbacks have no outcome yet; until it is 0, `retry_failed` is refused.
+    `paused_by`: the paused scopes that cover it or a part of it (`*`, `w:<workflow>`, `b:<batch>`, `q:<queue>`,
+    `a:<activity>`), also of a batch that is over, whose retention then waits; the state is `paused` while nothing of an
+    open batch may start.
     `concurrency` None: no limit. `unserved_queues`: queues it waits for and no worker serves.
     """
 
@@ -201,6 +204,7 @@ class BatchStatus:
     concurrency: int | None
     unserved_queues: tuple[str, ...] = ()
     callbacks_pending: int = 0
+    paused_by: tuple[str, ...] = ()
 
     @property
     def finished(self) -> int:
@@ -219,5 +223,6 @@ class BatchStatus:
             data[name] = data[name].isoformat() if data[name] else None
         data["state"] = str(self.state)
         data["unserved_queues"] = list(self.unserved_queues)
+        data["paused_by"] = list(self.paused_by)
         data["finished"] = self.finished
         return data

@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from json.encoder import encode_basestring_ascii as _quote
+from typing import Any, NoReturn
 
 from poimen_tasks._checks import expected
-from poimen_tasks.audit.plain import plain, plain_text
-from poimen_tasks.errors import InvalidArgument, SerializationError
+from poimen_tasks.audit.plain import plain_json, plain_text
+from poimen_tasks.errors import InvalidArgument
 from poimen_tasks.ids import check_label, check_name
 
 __all__ = ["RESERVED", "AuditEvent", "check_type", "iso", "pack_event"]
@@ -23,7 +24,7 @@ RESERVED = frozenset(
     )
 )  # fmt: skip
 
-_ID = "event id"
+EMPTY = '""'
 _MOST_ACTION = 10_000
 
 
@@ -144,46 +145,50 @@ def pack_event(event: AuditEvent, *, most: int) -> bytes:
     """
     if not isinstance(event, AuditEvent):
         raise expected("event", "an AuditEvent", event)
-    values: dict[str, Any] = {
-        "event_type": check_type(event.event_type),
-        "workflow_id": None if event.workflow is None else check_name(event.workflow, "workflow"),
-        "task_id": None if event.task is None else check_label(event.task, "task"),
-        "actor": check_name(event.actor, "actor"),
-        "timestamp": None if event.timestamp is None else _check_moment(event.timestamp),
-        "action": _check_action(event.action),
-        "reasoning": plain_text(event.reasoning, "reasoning"),
-        "input": plain(event.input, "input"),
-        "output": plain(event.output, "output"),
-        "status": check_name(event.status, "status"),
-        "error": None if event.error is None else plain_text(event.error, "error"),
-        "metadata": _check_metadata(event.metadata),
-    }
-    if event.event_id:
-        check_name(event.event_id, _ID)
-    return _encode(values, most)
-
-
-def _encode(values: dict[str, Any], most: int) -> bytes:
-    try:
-        data = _write(values).encode("ascii")
-    except (ValueError, TypeError, RecursionError) as error:  # `plain` lets nothing of the kind pass
-        raise SerializationError(f"event: no strict JSON can be made of it: {error}") from error
-    if len(data) > most:
-        sizes = {name: len(_write(value)) for name, value in values.items()}
-        largest = max(sizes, key=lambda name: sizes[name])
-        raise InvalidArgument(
-            f"event: {len(data):,} bytes, allowed are at most {most:,} (audit_max_bytes); the largest part is "
-            f"{largest}, {sizes[largest]:,} bytes: store it elsewhere and record its place"
+    if event.event_id != "":
+        check_name(event.event_id, "event_id")
+    if event.content:
+        raise expected(
+            "content", "nothing in an event to be recorded; read its fields with `audit.content`", event.content
         )
-    return data
+    # Names are ASCII without quotes: they stand as they are.
+    text = "".join(
+        (
+            f'{{"event_type":"{check_type(event.event_type)}","workflow_id":',
+            "null" if event.workflow is None else f'"{check_name(event.workflow, "workflow")}"',
+            f',"task_id":{"null" if event.task is None else _quote(check_label(event.task, "task"))}',
+            f',"actor":"{check_name(event.actor, "actor")}","timestamp":',
+            "null" if event.timestamp is None else f'"{_check_moment(event.timestamp)}"',
+            f',"action":{_quote(_check_action(event.action))}',
+            f',"reasoning":{_quote(plain_text(event.reasoning, "reasoning")) if event.reasoning != "" else EMPTY}',
+            f',"input":{"null" if event.input is None else plain_json(event.input, "input")}',
+            f',"output":{"null" if event.output is None else plain_json(event.output, "output")}',
+            f',"status":"{check_name(event.status, "status")}"',
+            f',"error":{"null" if event.error is None else _quote(plain_text(event.error, "error"))}',
+            f',"metadata":{_check_metadata(event.metadata)}}}',
+        )
+    )
+    if len(text) > most:
+        _too_large(event, len(text), most)
+    return text.encode("ascii")
 
 
-_write = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False).encode
+def _too_large(event: AuditEvent, size: int, most: int) -> NoReturn:
+    values = event.to_dict()
+    sizes = {
+        name: len(json.dumps(values[name], default=str))
+        for name in ("reasoning", "input", "output", "error", "metadata")
+    }
+    largest = max(sizes, key=lambda name: sizes[name])
+    raise InvalidArgument(
+        f"event: {size:,} bytes, allowed are at most {most:,} (POIMEN_AUDIT_MAX_BYTES); the largest part is {largest}, "
+        f"{sizes[largest]:,} bytes: store it elsewhere and record its place"
+    )
 
 
 def _check_action(value: object) -> str:
     text = plain_text(value, "action")
-    if not text or len(text) > _MOST_ACTION:
+    if not 0 < len(text) <= _MOST_ACTION:
         raise InvalidArgument(f"action: expected a text of 1 to {_MOST_ACTION:,} characters, got {len(text):,}")
     return text
 
@@ -199,8 +204,7 @@ def _check_moment(value: object) -> str:
         raise expected("timestamp", "a moment that UTC can say", value) from None
 
 
-def _check_metadata(value: object) -> dict[str, Any]:
+def _check_metadata(value: object) -> str:
     if not isinstance(value, Mapping):
         raise expected("metadata", "a dict", value)
-    made: dict[str, Any] = plain(value, "metadata")
-    return made
+    return plain_json(value, "metadata") if value else "{}"

@@ -21,7 +21,7 @@ from poimen_tasks.audit.note import Checkpoint, open_checkpoint, read_note, sign
 from poimen_tasks.audit.recovery import Recovered, day_of, recover
 from poimen_tasks.audit.segments import read_lines, sealed_size, segments_in
 from poimen_tasks.audit.tail import Lock, Tail, identity
-from poimen_tasks.audit.tiles import Tile
+from poimen_tasks.audit.tiles import Tile, TileReader
 from poimen_tasks.errors import AuditCorrupt, AuditDiskError, AuditUnavailable, InvalidArgument
 
 __all__ = ["Line", "SealedLog", "read_lines", "sealed_size"]
@@ -153,6 +153,12 @@ class SealedLog:
                     synced.result()
                 self._sign(full)
         return self.size
+
+    def root(self, size: int) -> bytes:
+        """The root of the tree over the first lines, as many as this; they must be sealed."""
+        if size == self.size and not self._pending:
+            return self._edge.root()
+        return TileReader(self.directory, self.size).subtree(0, size) if size else EMPTY
 
     def close(self) -> None:
         """Give the log free; what was not sealed is left to the next `open`."""

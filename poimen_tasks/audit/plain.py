@@ -7,8 +7,9 @@ numbers as there. Bytes are refused: what they mean is for whoever records them 
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -21,13 +22,17 @@ from poimen_tasks._refusals import MAX_DEPTH, step
 from poimen_tasks.codec import jsonable
 from poimen_tasks.errors import SerializationError
 
-__all__ = ["plain", "plain_text"]
+__all__ = ["plain", "plain_json", "plain_text"]
 
 _ALLOWED = (
     "allowed are None, bool, int, float, str, list, tuple, dict with str keys, datetime, date, timedelta, Decimal, "
     "UUID and paths"
 )
 _LEAVES = (date, timedelta, Decimal, UUID, PurePath)
+_SAFE = frozenset({str, bool, float, type(None)})
+_TEXTS = frozenset({str})
+_SHALLOW = 16
+_write = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False).encode
 _LOW, _HIGH = -(1 << 63), (1 << 64) - 1
 
 
@@ -42,6 +47,40 @@ def plain(value: Any, what: str) -> Any:
         SerializationError: a part of it is nothing that the log takes; the path to it is named.
     """
     return _plain(value, what, 0)
+
+
+def plain_json(value: Any, what: str) -> str:
+    """The value as strict JSON in ASCII.
+
+    Raises:
+        SerializationError: a part of it is nothing that the log takes; the path to it is named.
+    """
+    if _is_plain(value, 0):
+        try:
+            text = _write(value)
+        except ValueError:  # NaN: where it is, the other way says
+            text = "\\ud"
+        # An escaped character beyond the first 65,536 looks like this too, and goes the long way.
+        if "\\ud" not in text:
+            return text
+    return _write(_plain(value, what, 0))
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """True for what `json` writes as it is, found out quickly; False says nothing."""
+    kind = type(value)
+    if kind is dict:
+        if not _TEXTS.issuperset(map(type, value)):
+            return False
+        parts: Iterable[Any] = value.values()
+    elif kind is list or kind is tuple:
+        parts = value
+    else:
+        return kind in _SAFE or (kind is int and _LOW <= value <= _HIGH)
+    # One look at all parts, if none of them is another container or a whole number.
+    return _SAFE.issuperset(map(type, parts)) or (
+        depth < _SHALLOW and all(_is_plain(part, depth + 1) for part in parts)
+    )
 
 
 def plain_text(value: object, what: str) -> str:

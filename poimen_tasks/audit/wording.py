@@ -46,6 +46,7 @@ _ACTIONS = {
     "batch.concurrency_changed": "the limit of batch {b} was changed from {from} to {to}",
     "batch.cancelling": "batch {b} was cancelled",
     "batch.retried": "failed items of batch {b} run again, round {round}",
+    "batch.restored": "batch {b} was put back from a snapshot",
     "batch.completed": "batch {b} is over: all {total} items succeeded",
     "batch.failed": "batch {b} is over: {ok} of {total} items succeeded",
     "batch.cancelled": "batch {b} is over: it was cancelled",
@@ -55,8 +56,10 @@ _ACTIONS = {
     "item.revoking": "item {item} of batch {b} is being revoked",
     "item.revoked": "item {item} of batch {b} was revoked",
     "item.retried": "item {item} of batch {b} waits for another attempt",
+    "item.stopped": "item {item} of batch {b} stopped, because it is paused, and goes on afterwards",
     "item.lost": "item {item} of batch {b} was given up",
     "lane.lost": "a lane of batch {b} was lost",
+    "lane.stopped": "a lane of batch {b} was ended by a pause",
     "ticket.reissued": "a ticket of batch {b} was issued again",
     "worker.lost": "worker {worker} is gone",
     "keeper.gap": "no keeper ticked for {gap} s; reaping is held",
@@ -69,6 +72,16 @@ _ACTIONS = {
     "cache.hit": "{n} results were served from the cache",
     "call.parked": "call {id} waits for an equal one",
     "call.released": "call {id} began again",
+    "call.paused": "call {id} waits: {scope} is paused",
+    "call.resumed": "call {id} began after it had waited for a resume",
+    "call.refused": "a copy of call {id} was refused",
+    "call.dropped": "call {id} was discarded while it waited",
+    "scope.paused": "{scope} was paused",
+    "scope.resumed": "{scope} was resumed",
+    "scope.reset": "what was known of {scope} was forgotten",
+    "snapshot.created": "a snapshot of workflow {w} was written",
+    "snapshot.restored": "workflow {w} was restored from a snapshot",
+    "worker.draining": "worker {worker} was asked to leave",
 }
 
 _NAMES = {"b": "batch_id", "s": "stage"}
@@ -99,11 +112,16 @@ class Head(NamedTuple):
             kind,
             prefix,
             at,
-            header.get("w") or None,
+            header.get("w") or _paused_workflow(header.get("scope")),
             header.get("a") or "system",
             batch,
             stage if isinstance(stage, str) else None,
         )
+
+
+def _paused_workflow(scope: object) -> str | None:
+    """The workflow that a scope of pausing is."""
+    return scope[2:] if isinstance(scope, str) and scope.startswith("w:") else None
 
 
 def read_header(data: bytes) -> dict[str, Any]:
@@ -176,8 +194,9 @@ def describe(head: Head, header: Mapping[str, Any], more: Mapping[str, Any]) -> 
         metadata["metadata"] = header["metadata"]
     if isinstance(header.get("r"), list):
         metadata["items"] = names_of(header, list(expand_ranges(header["r"])))[0]
+    error = error_of(header)
     status = header.get("status") or STATUSES.get(head.kind, "success")
-    if head.kind == "callback.finished" and header.get("ok") != 1:
+    if (head.kind == "callback.finished" and header.get("ok") != 1) or (head.kind.startswith("snapshot.") and error):
         status = "failure"
     task = header.get("task")
     return make(
@@ -187,7 +206,7 @@ def describe(head: Head, header: Mapping[str, Any], more: Mapping[str, Any]) -> 
         iso(head.at),
         _action(head.kind, header),
         str(status),
-        error_of(header),
+        error,
         _reason(header),
         {**metadata, **more},
     )
@@ -233,8 +252,11 @@ def rest_of(header: Mapping[str, Any]) -> dict[str, Any]:
 
 def error_of(header: Mapping[str, Any]) -> str | None:
     """What went wrong, where the header says it."""
-    kind, detail = header.get("type"), header.get("detail")
-    said = [part for part in (kind, detail) if isinstance(part, str) and part]
+    said = [
+        part
+        for part in (header.get("error"), header.get("type"), header.get("detail"))
+        if isinstance(part, str) and part
+    ]
     return ": ".join(said) or None
 
 

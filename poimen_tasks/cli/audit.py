@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import click
 
-from poimen_tasks.cli import audit_log
+from poimen_tasks.cli.audit_export import export
+from poimen_tasks.cli.audit_log import check, prove, verify
+from poimen_tasks.cli.audit_query import query, rebuild_index, show, stats, tail
+from poimen_tasks.cli.audit_seal import seal
 
 __all__ = ["audit"]
 
@@ -14,6 +17,13 @@ def audit() -> None:
     """Read, seal and verify the audit log."""
 
 
-audit.add_command(audit_log.verify)
-audit.add_command(audit_log.prove)
-audit.add_command(audit_log.check)
+audit.add_command(seal)
+audit.add_command(tail)
+audit.add_command(query)
+audit.add_command(show)
+audit.add_command(verify)
+audit.add_command(prove)
+audit.add_command(check)
+audit.add_command(export)
+audit.add_command(stats)
+audit.add_command(rebuild_index)

@@ -13,6 +13,7 @@ from rich.text import Text
 from poimen_tasks.cli.output import console, duration, facts, one_line, print_json, state_text, with_app
 from poimen_tasks.dispatch import Batch
 from poimen_tasks.model import BatchState, BatchStatus, ErrorInfo
+from poimen_tasks.pause import Scope
 
 __all__ = ["advice_on", "failures_in_words", "show_batch"]
 
@@ -121,4 +122,13 @@ def advice_on(found: BatchStatus) -> list[str]:
             f"the producer of {found.batch_id} is gone: dispatch it again with its id to go on where it stopped "
             f"(--resume of `poimen run`), or `poimen cancel -A APP {found.batch_id}`"
         )
+    if found.state is BatchState.PAUSED or (found.paused_by and found.callbacks_pending):
+        lines += [f"{found.batch_id} is paused by {_scope(scope)}" for scope in found.paused_by]
     return [with_app(line) for line in lines]
+
+
+def _scope(text: str) -> str:
+    """A scope of a pause in words, and how to let it go on."""
+    scope = Scope.parse(text)
+    option = f"--{scope.kind} {scope.id}".rstrip()
+    return f"{scope}: `poimen pauses -A APP` says why, `poimen resume -A APP {option}` lets it go on"

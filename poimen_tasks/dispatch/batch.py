@@ -256,6 +256,18 @@ class Batch(Generic[R_co]):
         steering.cancel(self._runtime, self.id, reason=reason, actor=actor, terminate=terminate)
         return self.status()
 
+    def pause(self, **options: Any) -> Any:
+        """`Poimen.pause` of this batch, with its options; returns the `PauseReceipt`."""
+        return self._runtime.pause(batch=self.id, **options)
+
+    def resume(self, **options: Any) -> Any:
+        """`Poimen.resume` of this batch, with its options; returns the `PauseState`.
+
+        Raises:
+            NotPaused: it is not paused itself; what covers it may be.
+        """
+        return self._runtime.resume(batch=self.id, **options)
+
     def set_concurrency(self, concurrency: int | None, actor: str | None = None) -> None:
         """Change the limit while the batch runs. Up takes effect at once; surplus lanes leave before their next item.
 

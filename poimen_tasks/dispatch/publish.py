@@ -14,6 +14,7 @@ from celery.canvas import maybe_signature
 from celery.utils import uuid
 
 from poimen_tasks import codec
+from poimen_tasks.dispatch.messages import is_kept_message, publish_message
 from poimen_tasks.store.values import Part, Ticket, WaitingCall
 
 if TYPE_CHECKING:
@@ -87,7 +88,18 @@ def publish_tickets(app: Celery, tickets: Iterable[Ticket], parts_of: Mapping[st
 
 
 def publish_calls(app: Celery, calls: Iterable[WaitingCall]) -> None:
-    """Publish the messages of plain calls that waited, each under its own id."""
+    """Publish the messages of plain calls that waited or were parked, each under its own id."""
+    kept = []
     for call in calls:
-        message: Any = maybe_signature(codec.decode(call.message), app=app)
-        message.apply_async(add_to_parent=False)
+        message: Any = codec.decode(call.message)
+        if is_kept_message(message):
+            kept.append((message, call.id))
+        else:
+            waited: Any = maybe_signature(message, app=app)
+            waited.apply_async(add_to_parent=False)
+    if not kept:
+        return
+    policy = {"retry": app.conf.task_publish_retry, "retry_policy": dict(app.conf.task_publish_retry_policy or {})}
+    with app.producer_or_acquire() as producer, producer.batch(max_size=_PIPELINE):
+        for message, key in kept:
+            publish_message(producer, message, key, confirm_timeout=_CONFIRM, **policy)

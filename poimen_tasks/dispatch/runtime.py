@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from poimen_tasks.store.values import Part, Ticket
 
@@ -19,12 +19,17 @@ __all__ = ["Runtime"]
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Wired once by `Poimen`. `store()` is this process's store; `publish` never raises for an unreachable broker."""
+    """Wired once by `Poimen`. `store()` is this process's store; `publish` never raises for an unreachable broker.
+
+    `pause` and `resume` are those of `Poimen`.
+    """
 
     app: Celery
     load_settings: Callable[[], Settings]
     store: Callable[[], Store]
     publish: Callable[[Sequence[Ticket], Mapping[str, Sequence[Part]]], None]
+    pause: Callable[..., Any]
+    resume: Callable[..., Any]
 
     @property
     def settings(self) -> Settings:

@@ -208,3 +208,15 @@ class Workflow:
             for name in left:
                 Batch(self._runtime, name, workflow=self.id).cancel(reason, actor, terminate=terminate)
                 done.add(name)
+
+    def pause(self, **options: Any) -> Any:
+        """`Poimen.pause` of this workflow, with its options; returns the `PauseReceipt`."""
+        return self._runtime.pause(workflow=self.id, **options)
+
+    def resume(self, **options: Any) -> Any:
+        """`Poimen.resume` of this workflow, with its options; returns the `PauseState`.
+
+        Raises:
+            NotPaused: it is not paused itself; what covers it may be.
+        """
+        return self._runtime.resume(workflow=self.id, **options)

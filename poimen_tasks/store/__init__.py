@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 from poimen_tasks.settings import Settings
+from poimen_tasks.store.audit_entries import AuditEntries
+from poimen_tasks.store.audit_scripts import AuditScripts
 from poimen_tasks.store.cache_scripts import CacheScripts
+from poimen_tasks.store.call_scripts import CallScripts
 from poimen_tasks.store.client import Client, Refusal
 from poimen_tasks.store.keys import Keys
+from poimen_tasks.store.pause_reads import PauseReads
+from poimen_tasks.store.pause_scripts import PauseScripts
 from poimen_tasks.store.reads import Reads
 from poimen_tasks.store.scripts import Scripts
+from poimen_tasks.store.snapshot_scripts import SnapshotScripts
 
-__all__ = ["CacheScripts", "Client", "Keys", "Reads", "Refusal", "Scripts", "Store"]
+__all__ = [
+    "AuditEntries",
+    "AuditScripts",
+    "CacheScripts",
+    "CallScripts",
+    "Client",
+    "Keys",
+    "PauseReads",
+    "PauseScripts",
+    "Reads",
+    "Refusal",
+    "Scripts",
+    "SnapshotScripts",
+    "Store",
+]
 
 
 class Store:
@@ -20,5 +40,11 @@ class Store:
         self.keys = self.client.keys
         self.scripts = Scripts(self.client)
         self.cache = CacheScripts(self.client)
+        self.calls = CallScripts(self.client)
+        self.pauses = PauseScripts(self.client)
+        self.snapshots = SnapshotScripts(self.client)
+        self.pause_reads = PauseReads(self.client)
+        self.audit = AuditScripts(self.client)
         self.reads = Reads(self.client)
+        self.entries = AuditEntries(self.client)
         self.settings = settings

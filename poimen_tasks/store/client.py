@@ -30,11 +30,15 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from poimen_tasks.errors import (
+    AuditBacklog,
     BatchNotFound,
     DuplicateItem,
     InvalidArgument,
     LayoutMismatch,
+    NotPaused,
     PoimenError,
+    SnapshotConflict,
+    StaleEpoch,
     StoreRefused,
     StoreUnavailable,
 )
@@ -61,11 +65,28 @@ _TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
         LayoutMismatch,
         f"the stored data has layout {{}}, this version reads layout {LAYOUT}: upgrade workers before producers",
     ),
+    "BACKLOG": (
+        AuditBacklog,
+        (
+            "{} audit entries wait to be sealed, more than POIMEN_AUDIT_BACKLOG allows: start the sealer "
+            "(`poimen audit seal`) and dispatch again when it has caught up, or do without it "
+            "(`poimen audit seal --unregister`)"
+        ),
+    ),
     "CANCELLED": (InvalidArgument, "batch {!r} was cancelled: dispatch its failed items as a new batch"),
     "CALLBACKS": (
         InvalidArgument,
         "{} callbacks of the batch are still running: wait for them, then retry the failed items",
     ),
+    "NOT_PAUSED": (NotPaused, "{} is not paused"),
+    "PAUSED": (InvalidArgument, "{} is paused: resume it first"),
+    "STALE_EPOCH": (StaleEpoch, "{} is not paused under the epoch that was given: somebody paused it anew"),
+    "LIVE": (
+        SnapshotConflict,
+        "batch {!r} is there already: a snapshot is restored where its batches are not, as into an empty Redis",
+    ),
+    "RESTORED": (SnapshotConflict, "the snapshot of workflow {!r} was restored here already; it is not restored twice"),
+    "RESTORING": (SnapshotConflict, "{!r}: somebody else is restoring this snapshot here; wait for it"),
     "TOO_MANY": (InvalidArgument, "{} items at once are too many: at most 500 a call"),
     "PARTS": (
         InvalidArgument,

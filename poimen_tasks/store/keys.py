@@ -32,6 +32,7 @@ class Key:
 
 
 _RETENTION = "retention, counted from the end of the batch and its callbacks"
+_AFTER_RESUME = "a retention after the resume"
 
 TABLE: dict[str, Key] = {
     "layout": Key("layout", "string", "every script", "for ever"),
@@ -44,6 +45,9 @@ TABLE: dict[str, Key] = {
     "big": Key("b:{batch}/big", "hash", "position to a call that is too large for its chunk", _RETENTION),
     "ids": Key("b:{batch}/ids", "hash", "custom item id to position", _RETENTION),
     "names": Key("b:{batch}/names", "hash", "chunk number to the custom ids of its items", _RETENTION),
+    "labels": Key(
+        "b:{batch}/labels", "hash", "chunk number to the task ids of its items, where any has one", _RETENTION
+    ),
     "fresh": Key("b:{batch}/f/{part}", "list", "never claimed ranges of a partition", "until claimed"),
     "back": Key("b:{batch}/k/{part}", "list", "positions that came back, of a partition", "until claimed"),
     "running": Key("b:{batch}/running", "hash", "lane token to the ranges it holds", "until finished"),
@@ -60,7 +64,26 @@ TABLE: dict[str, Key] = {
     "capacity": Key("capacity", "hash", "queue to slots offered by live workers", "rewritten by each tick"),
     "workers": Key("workers", "hash", "worker to what it offers and when it was last seen", "5 s after its last tick"),
     "clock": Key("clock", "hash", "last tick, who leads, until when reaping is held", "for ever"),
-    "pauses": Key("pauses", "hash", "scope to pause epoch", "until resumed"),
+    "pauses": Key("pauses", "hash", "paused scope to `epoch|stop_at or -|1: terminate`", "until resumed"),
+    "pause_state": Key("p:s:{scope}", "hash", "who paused and resumed a scope, when and why", _AFTER_RESUME),
+    "pause_index": Key("p:all", "zset", "scopes that have a state, by when it may be forgotten", "with the states"),
+    "pause_meta": Key("p:meta", "hash", "the last pause epoch, totals", "for ever"),
+    "pause_signals": Key("p:e:{scope}", "stream", "one entry a pause or resume of a scope", _AFTER_RESUME),
+    "held": Key("p:h:{scope}", "set", "what a scope holds back: b, tab, batch; c, tab, message id", "until released"),
+    "releasing": Key("p:r", "zset", "resumed scopes that have held members, by when to go on", "until released"),
+    "keeping": Key("p:k", "zset", "paused scopes with batches that would expire, by when to go on", "until all stay"),
+    "pause_due": Key("p:due", "zset", "paused scopes by the time the pause expires", "until resumed"),
+    "ramps": Key("p:ramp", "hash", "resumed scope to `rate|since|level|at`", "a minute after the last such resume"),
+    "paused_calls": Key("p:c", "hash", "message id to a plain call that is parked by a pause", "until it begins again"),
+    "paused_due": Key("p:cdue", "zset", "released parked calls by when they are published again", "until they begin"),
+    "paused_tries": Key(
+        "p:ctries", "hash", "released parked call to how often it was due, tab, queue", "until it begins"
+    ),
+    "paused_keep": Key("p:ckeep", "zset", "parked calls of groups by when to refresh the group's results", "with them"),
+    "resumed_calls": Key("p:cz", "zset", "parked calls that began again, by when that is forgotten", "a day each"),
+    "running_calls": Key(
+        "p:rc", "hash", "message id, worker and process to a plain call that runs", "its lease, renewed"
+    ),
     "cache_entry": Key("c:e:{key}", "string", "one cached result: header, labels, value", "until evicted or invalid"),
     "cache_lru": Key("c:lru", "zset", "cached results, the least recently used first", "with its entries"),
     "cache_expiry": Key("c:exp", "zset", "cached results by the time they expire", "with its entries"),
@@ -79,8 +102,14 @@ TABLE: dict[str, Key] = {
     "waiting_calls": Key("c:p", "hash", "message id to a plain call that waits for a result", "until it begins again"),
     "waiting_due": Key("c:pdue", "zset", "released plain calls by when they are published again", "until they begin"),
     "waiting_tries": Key("c:ptries", "hash", "released plain call to how often it was published", "until it begins"),
+    "checkpoints": Key(
+        "b:{batch}/checkpoints", "hash", "position to a running item's saved state", "until its outcome"
+    ),
     "parked": Key("b:{batch}/parked", "hash", "position to the cache key it waits for", "until the batch is over"),
     "digests": Key("b:{batch}/digests", "hash", "chunk number to 32 bytes an item: its cache key", _RETENTION),
+    "restored": Key("s:r:{snapshot}", "hash", "a snapshot that was restored here, or is being", "a year; a day before"),
+    "restoring": Key("s:ing", "zset", "workflows that are being restored, by when that is given up", "until restored"),
+    "drains": Key("drains", "hash", "worker that is asked to leave to who asked, when and why", "until it has left"),
     "audit": Key("audit", "stream", "one entry a state change", "until sealed, or the unsealed limit"),
     "audit_meta": Key("audit:meta", "hash", "epoch, sealer, count of dropped entries", "for ever"),
 }
@@ -92,6 +121,7 @@ BATCH_KEYS = (
     "big",
     "ids",
     "names",
+    "labels",
     "running",
     "delayed",
     "attempts",
@@ -100,6 +130,7 @@ BATCH_KEYS = (
     "index",
     "digests",
     "parked",
+    "checkpoints",
 )
 
 

@@ -1,4 +1,7 @@
-"""A batch's status, built from its counters, the fleet's capacity and the pauses: one pipeline for any number."""
+"""A batch's status, built from its counters, the fleet's capacity and the pauses: one pipeline for any number.
+
+Only while something is paused another one asks which of the scopes that cover these batches are.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,31 @@ _SILENCE = 5.0
 
 def read_statuses(client: Client, batches: Sequence[str]) -> list[BatchStatus | None]:
     """The status of each batch in one round trip; None for one that is not known."""
-    rows, clock, tick, capacity, pauses = client.read(lambda redis: _pipeline(client, redis, batches))
+    rows, clock, tick, capacity, any_paused = client.read(lambda redis: _pipeline(client, redis, batches))
     now = clock[0] + clock[1] / 1e6
     # Capacity is rewritten by each tick: without any tick nobody serves, whatever was written last.
     fleet = capacity if tick is not None and now - float(tick) < _SILENCE else {}
-    return [
-        None if values[-1] is None else _status(batch, dict(zip(_FIELDS, values, strict=True)), now, fleet, pauses)
+    found = [
+        None if values[-1] is None else (batch, dict(zip(_FIELDS, values, strict=True)))
         for batch, values in zip(batches, rows, strict=True)
     ]
+    pauses = _paused_scopes(client, [one for one in found if one is not None]) if any_paused else frozenset()
+    return [None if one is None else _status(*one, now, fleet, pauses) for one in found]
+
+
+def _paused_scopes(client: Client, found: Sequence[tuple[str, dict[str, Any]]]) -> frozenset[str]:
+    """Which of the scopes that cover these batches are paused."""
+    scopes = sorted({scope for batch, row in found for scope in _scopes(batch, row, unpack_parts(row["parts"]))})
+    if not scopes:
+        return frozenset()
+    flags = client.read(lambda redis: redis.hmget(client.keys.build("pauses"), scopes))
+    return frozenset(scope for scope, flag in zip(scopes, flags, strict=True) if flag is not None)
+
+
+def _scopes(batch: str, row: dict[str, Any], parts: Sequence[Part]) -> list[str]:
+    """The scopes that cover a batch, wholly or in part."""
+    whole = ["*", f"w:{_text(row['workflow'])}", f"b:{batch}"]
+    return [*whole, *(scope for part in parts for scope in (f"q:{part.queue}", f"a:{part.activity}"))]
 
 
 def _pipeline(client: Client, redis: Any, batches: Sequence[str]) -> tuple[Any, ...]:
@@ -37,7 +57,7 @@ def _pipeline(client: Client, redis: Any, batches: Sequence[str]) -> tuple[Any, 
     pipeline.time()
     pipeline.hget(keys.build("clock"), "tick")
     pipeline.hgetall(keys.build("capacity"))
-    pipeline.hkeys(keys.build("pauses"))
+    pipeline.exists(keys.build("pauses"))
     for batch in batches:
         pipeline.hmget(keys.record(batch), list(_FIELDS))
     clock, tick, capacity, pauses, *rows = pipeline.execute()
@@ -45,10 +65,12 @@ def _pipeline(client: Client, redis: Any, batches: Sequence[str]) -> tuple[Any, 
 
 
 def _status(
-    batch: str, row: dict[str, Any], now: float, fleet: dict[bytes, bytes], pauses: Sequence[bytes]
+    batch: str, row: dict[str, Any], now: float, fleet: dict[bytes, bytes], pauses: frozenset[str]
 ) -> BatchStatus:
     parts = unpack_parts(row["parts"])
-    return _build_status(batch, row, now, _unserved(row, parts, fleet), _covers(row, batch, parts, pauses))
+    paused_by = tuple(dict.fromkeys(scope for scope in _scopes(batch, row, parts) if scope in pauses))
+    paused = _covers(batch, row, parts, pauses)
+    return _build_status(batch, row, now, _unserved(row, parts, fleet), paused_by, paused=paused)
 
 
 def _text(value: bytes | None) -> str:
@@ -61,14 +83,11 @@ def _unserved(row: dict[str, Any], parts: Sequence[Part], capacity: dict[bytes, 
     return tuple(sorted({part.queue for part in parts if not int(capacity.get(part.queue.encode(), b"0"))}))
 
 
-def _covers(row: dict[str, Any], batch: str, parts: Sequence[Part], pauses: Sequence[bytes]) -> bool:
-    scopes = {b"*", f"w:{_text(row['workflow'])}".encode(), f"b:{batch}".encode()}
-    held = set(pauses)
-    if scopes & held:
+def _covers(batch: str, row: dict[str, Any], parts: Sequence[Part], pauses: frozenset[str]) -> bool:
+    """Whether nothing of the batch can be claimed."""
+    if not pauses.isdisjoint(_scopes(batch, row, ())):
         return True
-    return bool(parts) and all(
-        f"q:{part.queue}".encode() in held or f"a:{part.activity}".encode() in held for part in parts
-    )
+    return bool(parts) and all(f"q:{part.queue}" in pauses or f"a:{part.activity}" in pauses for part in parts)
 
 
 def _state_of(row: dict[str, Any], numbers: dict[str, int], now: float, *, paused: bool) -> BatchState:
@@ -83,7 +102,15 @@ def _state_of(row: dict[str, Any], numbers: dict[str, int], now: float, *, pause
     return BatchState.RUNNING if row["started"] else BatchState.OPEN
 
 
-def _build_status(batch: str, row: dict[str, Any], now: float, unserved: tuple[str, ...], paused: bool) -> BatchStatus:
+def _build_status(
+    batch: str,
+    row: dict[str, Any],
+    now: float,
+    unserved: tuple[str, ...],
+    paused_by: tuple[str, ...],
+    *,
+    paused: bool,
+) -> BatchStatus:
     numbers = {name: int(row[name] or 0) for name in (*_COUNTS, *_MARKS)}
     times = {name: float(row[name]) if row[name] and float(row[name]) else None for name in _TIMES}
     return BatchStatus(
@@ -98,5 +125,6 @@ def _build_status(batch: str, row: dict[str, Any], now: float, unserved: tuple[s
         finished_at=moment(times["finished"]),
         unserved_queues=unserved,
         callbacks_pending=numbers["callbacks"],
+        paused_by=paused_by,
         **{name: numbers[name] for name in _COUNTS if name != "ok"},
     )

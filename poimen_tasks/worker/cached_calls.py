@@ -17,6 +17,7 @@ from celery.exceptions import Ignore
 from poimen_tasks import codec, context
 from poimen_tasks.cache.leader import Leader
 from poimen_tasks.cache_key import CacheKey, key_of_call
+from poimen_tasks.dispatch.messages import WAITED_HEADER, waited_header
 from poimen_tasks.dispatch.signatures import plain_signature
 from poimen_tasks.errors import SerializationError, StoreUnavailable
 from poimen_tasks.policy import CachePolicy, policy_of
@@ -32,8 +33,6 @@ __all__ = ["install_cache"]
 
 log = logging.getLogger(__name__)
 
-#: Header of a message that waited; such a message begins once.
-WAITED = "poimen_waited"
 _ASK_FIRST, _ASK = 0.005, 0.05
 
 
@@ -76,6 +75,8 @@ class _CachedTask:
         if _is_item(request.id):
             return self._run_item(args, kwargs)
         waited = self._begin_waited(request)
+        if waited:
+            (request.headers or {}).pop(WAITED_HEADER, None)  # what `replace` sends in its place has not waited
         key = key_of_call(self._policy, self._task, args, kwargs, what=f"call of {self._task.name}")
         if key is None:
             self._store().cache.count(self._task.name, "uncacheable")
@@ -93,8 +94,11 @@ class _CachedTask:
 
     def _begin_waited(self, request: Any) -> bool:
         """True for a call that waited; a second copy of its message ends here."""
-        if not request.get(WAITED):
+        if request.get(WAITED_HEADER) != waited_header(request.retries):
             return False
+        call = context.current_call()
+        if call is not None and call.begun and call.id == request.id:
+            return True  # the check before it has looked
         redelivered = bool((request.delivery_info or {}).get("redelivered"))
         try:
             begins = self._store().cache.begin_call(request.id, redelivered=redelivered)
@@ -147,7 +151,7 @@ class _CachedTask:
         if request.is_eager or not request.delivery_info:
             return None
         again = self._task.signature_from_request(request, args, kwargs, retries=request.retries)
-        headers = {**(again.options.get("headers") or {}), WAITED: 1}
+        headers = {**(again.options.get("headers") or {}), WAITED_HEADER: waited_header(request.retries)}
         try:
             message = codec.encode(plain_signature(again.set(headers=headers)), what="message")
         except SerializationError as error:

@@ -15,7 +15,7 @@ from poimen_tasks.store.cache_scripts import Labels
 from poimen_tasks.worker.caching import CachedActivity, Kept
 from poimen_tasks.worker.celery_compat import Capture
 from poimen_tasks.worker.claim import Call, OpenItem
-from poimen_tasks.worker.item import Activity, Ended, Retry
+from poimen_tasks.worker.item import Activity, Ended
 from poimen_tasks.worker.report import CANCELLED, FAILED
 from poimen_tasks.worker.steps import LaneSteps
 
@@ -40,7 +40,9 @@ class LaneCalls(LaneSteps):
         except PoimenError as error:
             return Ended(FAILED, error=(type(error).__name__, f"its call could not be read: {error}", ""))
         ended = activity.run(message_id, args, kwargs, item.attempt, item.more)
-        return ended if ended is None or type(ended) is Retry or ended.fatal is None else self._ended_by_signal(ended)
+        return (
+            ended if ended is None or type(ended) is not Ended or ended.fatal is None else self._ended_by_signal(ended)
+        )
 
     def _call_cached(self, activity: Activity, message_id: str, item: OpenItem) -> Any:
         """Run an item of a cached task; where it leads the computation, what is to be kept goes with its outcome."""

@@ -7,6 +7,9 @@ and `self.retry` are Celery's. Three seams turn its effects into ours:
 - `task.signature_from_request` gives `self.retry` a signature that is kept instead of published.
 - `task.replace` and `task.add_to_chord` refuse inside an item, because a batch's size is fixed.
 
+A plain message of a task is run by the tracer that Celery keeps as `task.__trace__`. What is put there is wrapped (see
+`check_tracer`), whoever built it and however often: the parent's consumer does, each pool process does.
+
 Whoever wraps `build_tracer` to watch tasks (Sentry does) watches items too: see `_tracer_builder`.
 """
 
@@ -20,12 +23,14 @@ from contextlib import contextmanager
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+from billiard.einfo import ExceptionInfo
 from celery import _state, states
 from celery.app import trace
+from celery.exceptions import Ignore
 from kombu import pools
 from kombu.exceptions import EncodeError
 
-from poimen_tasks.errors import SerializationError, UnsupportedWork
+from poimen_tasks.errors import Paused, SerializationError, UnsupportedWork
 from poimen_tasks.store.wire import pack_result
 from poimen_tasks.worker.failures import call_mismatch, described
 from poimen_tasks.worker.retrying import install_retry
@@ -36,10 +41,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Capture",
     "KeptRetry",
+    "PausedItem",
     "ResultError",
     "build_item_tracer",
     "capture_here",
+    "check_tracer",
     "forget_connections",
+    "ignored",
     "in_focus",
     "own_queues",
     "quicken_requests",
@@ -161,8 +169,14 @@ def in_focus(task: Any) -> Iterator[None]:
         stack.pop()
 
 
-#: What Celery's function reads from here instead of from its own module.
-_OURS = {"saferepr": _no_text, "logger": _QuietLogger(trace.logger), "_task_stack": _FocusStack}
+#: What Celery's function reads from here instead of from its own module. It catches `Ignore`, without hooks and log
+#: lines; so an item leaves that raised our own `Paused` by itself.
+_OURS = {
+    "saferepr": _no_text,
+    "logger": _QuietLogger(trace.logger),
+    "_task_stack": _FocusStack,
+    "Ignore": (Ignore, Paused),
+}
 _MOST_WRAPPERS = 8
 
 
@@ -199,6 +213,53 @@ def _tracer_builder() -> Callable[..., Any]:
     same.
     """
     return _made_ours(trace.build_tracer) or trace.build_tracer
+
+
+_CHECK, _TRACE = "_poimen_check", "__trace__"
+
+#: Wraps a tracer: takes the task and its tracer, returns what runs instead.
+Check = Callable[[Any, Callable[..., Any]], Callable[..., Any]]
+
+
+class _CheckedTracer:
+    """Stands for `__trace__` in a task's class: a tracer that is put there is wrapped where the task has a check."""
+
+    def __get__(self, task: Any, owner: Any = None) -> Any:
+        return None if task is None else vars(task).get(_TRACE)
+
+    def __set__(self, task: Any, tracer: Any) -> None:
+        check = vars(task).get(_CHECK)
+        vars(task)[_TRACE] = tracer if tracer is None or check is None else check(task, tracer)
+
+
+def check_tracer(task: Task[Any, Any], check: Check) -> None:
+    """Have whatever tracer runs plain messages of this task wrapped, now and whenever another is built. Once a task.
+
+    Calls in the caller's process and items of batches have tracers of their own, which are left alone.
+    """
+    kind: Any = task.__class__
+    mine = vars(task)
+    if _CHECK in mine:
+        return
+    # Only in the task's own class: Celery makes one for each function. Tasks of other apps in it have no check.
+    if not any(isinstance(vars(base).get(_TRACE), _CheckedTracer) for base in kind.__mro__):
+        setattr(kind, _TRACE, _CheckedTracer())
+    mine[_CHECK] = check
+    built = mine.get(_TRACE)
+    if built is not None:
+        task.__trace__ = built
+
+
+def ignored(reason: str) -> Any:
+    """What a tracer returns for a body that raised `Ignore`: acknowledged, neither a success nor a failure."""
+    try:
+        raise Ignore(reason)  # noqa: TRY301 - the information about an exception is that of one being handled
+    except Ignore as error:
+        return trace.trace_ok_t(ExceptionInfo(internal=True), trace.TraceInfo(states.IGNORED, error), 0.0, None)
+
+
+class PausedItem(Paused, Ignore):
+    """What `checkpoint()` raises: Celery's own wrappers let it pass, and its tracer takes it for no failure."""
 
 
 class ResultError(SerializationError, EncodeError):

@@ -12,7 +12,7 @@ from celery.exceptions import Ignore, NotRegistered, Reject, SoftTimeLimitExceed
 from celery.utils.time import maybe_make_aware
 
 from poimen_tasks import codec
-from poimen_tasks.errors import SerializationError
+from poimen_tasks.errors import Paused, SerializationError
 from poimen_tasks.store.values import Part
 from poimen_tasks.worker.celery_compat import Capture, build_item_tracer
 from poimen_tasks.worker.failures import described
@@ -22,7 +22,7 @@ from poimen_tasks.worker.report import CANCELLED, FAILED, SKIPPED, SUCCEEDED
 if TYPE_CHECKING:
     from celery import Celery
 
-__all__ = ["Activity", "Ended", "Retry"]
+__all__ = ["Activity", "Ended", "Retry", "Stopped"]
 
 _REJECT_RETRIES = 3
 _LONGEST_DELAY = 10 * 365 * 86400.0
@@ -36,6 +36,13 @@ class Retry:
     def __init__(self, delay: float, call: bytes | None = None) -> None:
         self.delay = delay
         self.call = call
+
+
+class Stopped:
+    """The item stopped because it is paused: it goes back, and this attempt does not count."""
+
+    __slots__ = ()
+    fatal = None
 
 
 class Ended:
@@ -103,7 +110,7 @@ class Activity:
     def run(
         self, message_id: str, args: list[Any], kwargs: dict[str, Any], attempt: int, more: dict[str, Any] | None
     ) -> Any:
-        """Run an item. Returns None for a success (its result is in the capture), `Ended`, or `Retry`."""
+        """Run an item. Returns None for a success (its result is in the capture), `Ended`, `Retry` or `Stopped`."""
         if self._tracer is None:
             return Ended(FAILED, error=(NotRegistered.__name__, f"{self.name}: this worker knows no such task", ""))
         capture = self._capture
@@ -168,17 +175,21 @@ class Activity:
         failure = capture.error if capture.state == states.FAILURE and capture.error is not None else described(error)
         return Ended(FAILED, error=failure, fatal=fatal)
 
-    def _judge(self, info: Any, attempt: int) -> Ended | Retry:
+    def _judge(self, info: Any, attempt: int) -> Ended | Retry | Stopped:
         capture = self._capture
         if capture.retry is not None:
             return self._kept_retry(attempt)
+        if capture.error is not None and capture.error[0] == Paused.__name__:
+            return Stopped()  # where Celery's tracer is hidden by a wrapper
         if capture.state == states.FAILURE and capture.error is not None:
             return Ended(CANCELLED if capture.error[0] == "Cancelled" else FAILED, error=capture.error)
         return self._judge_predicate(info, attempt)
 
-    def _judge_predicate(self, info: Any, attempt: int) -> Ended | Retry:
+    def _judge_predicate(self, info: Any, attempt: int) -> Ended | Retry | Stopped:
         """What the body raised instead of an error: Reject, Ignore, or something that a batch does not know."""
         predicate: Any = getattr(info, "retval", info)
+        if isinstance(predicate, Paused):
+            return Stopped()
         if isinstance(predicate, Reject):
             rejected: Any = predicate
             if rejected.requeue and attempt <= _REJECT_RETRIES:

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from poimen_tasks.errors import PoimenError
+from poimen_tasks.errors import NotPaused, PoimenError, StaleEpoch
+from poimen_tasks.store.pause_scripts import HeldReleased
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.values import Part, Reaped, Revoked, Ticket, WaitingCall
 from poimen_tasks.store.wire import expand_ranges
 from poimen_tasks.worker.broker import BrokerThread, QueueDepths
+from poimen_tasks.worker.call_keeping import CallKeeper
 from poimen_tasks.worker.ending_events import tell_lane_lost, tell_lost, tell_revoked
 from poimen_tasks.worker.events import EventStream
 from poimen_tasks.worker.known_lanes import KnownLane, KnownLanes, LaneKey
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 __all__ = ["Keeper"]
 
 log = logging.getLogger(__name__)
+
+#: Portions of one scope at a time: leases are renewed between.
+_MOST_PORTIONS = 20
+_MOST_SERVED = 10_000
 
 
 class Keeper:
@@ -48,17 +54,22 @@ class Keeper:
         details: dict[str, Any],
         publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None],
         publish_calls: Callable[[Sequence[WaitingCall]], None],
+        make_calls: Callable[[Store, BrokerThread], CallKeeper],
         depths: QueueDepths,
         shared: SharedState,
         reserved: Callable[[], int],
         events: EventStream,
         events_enabled: Callable[[], bool],
+        drain: Callable[[], None],
+        look_after: Callable[[], None],
     ) -> None:
         self.name = name
         self.store = self._store = store
         self.revocations = Revocations(store, done=self._revoked)
         self._events = events
         self._events_enabled = events_enabled
+        self._drain = drain
+        self._look_after = look_after
         self._offers = offers
         self._details = msgpack.packb({**details, "pid": os.getpid()})
         self._publish = publish
@@ -67,6 +78,8 @@ class Keeper:
         self._reserved = reserved
         self._lanes = KnownLanes()
         self._spared: set[str] = set()
+        self._ended: set[LaneKey] = set()
+        self._served: dict[str, None] = {}
         self._lost: SimpleQueue[tuple[LaneKey, str, str]] = SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="poimen-keeper", daemon=True)
@@ -77,6 +90,7 @@ class Keeper:
             look=self._look,
             period=store.settings.quantum,
         )
+        self.calls = make_calls(store, self._broker)
 
     def start(self) -> None:
         """Begin."""
@@ -94,6 +108,31 @@ class Keeper:
     def lane_began(self, lane: KnownLane) -> None:
         """A child began a lane; its lease is renewed from here."""
         self._lanes.add(lane)
+        self._served[lane.batch] = None
+        if len(self._served) > _MOST_SERVED:
+            del self._served[next(iter(self._served))]
+
+    def served(self) -> list[str]:
+        """Batches that lanes of this worker served, the newest 10,000 of them."""
+        return list(self._served)
+
+    def end_lane(self, lane: KnownLane, why: str) -> None:
+        """End a lane's process, where it has one: what it holds goes back as if it had not begun. From any thread."""
+        # Said first: whatever else hears of the process's end must not count it as a loss.
+        self._ended.add(lane.key)
+        if lane.kill():
+            log.warning("batch %s: killed process %d: %s", lane.batch, lane.pid, why)
+            self.lane_lost(lane.key, "paused", why)
+            return
+        self._ended.discard(lane.key)
+        if lane.batch not in self._spared:
+            self._spared.add(lane.batch)
+            log.warning(
+                "batch %s: %s, but only prefork can end a body: its running items go on to their end, or to their next "
+                "checkpoint()",
+                lane.batch,
+                why,
+            )
 
     def lanes(self) -> list[KnownLane]:
         """The lanes of this worker."""
@@ -125,7 +164,8 @@ class Keeper:
                 log.exception("keeper: unexpected error; it goes on")
                 self._stopping.wait(settings.tick)
         try:
-            self._settle_lost(timeout=0)
+            while not self._lost.empty():
+                self._settle_lost(timeout=0)
             self._beat(leave=True)
         except PoimenError as error:
             log.warning("keeper: could not say goodbye: %s", error)
@@ -137,6 +177,8 @@ class Keeper:
         except Empty:
             return
         key, why, detail = lost
+        if key in self._ended:
+            why = "paused"
         try:
             reply = self._store.scripts.reap_lane(*key, why=why, detail=detail)
         except Exception:
@@ -144,6 +186,7 @@ class Keeper:
             self._lost.put(lost)
             raise
         lane = self._lanes.forget(key)
+        self._ended.discard(key)
         if reply.reaped:
             log.warning("lane %s slot %d was lost (%s): %s", key[0], key[1], why, detail)
             tell_lane_lost(self._events, "" if lane is None else lane.message_id, detail)
@@ -163,6 +206,7 @@ class Keeper:
     def _beat(self, *, leave: bool) -> None:
         settings, scripts = self._store.settings, self._store.scripts
         self._renew()
+        self.calls.beat()
         chores = scripts.tick(
             self.name,
             offers=self._offers(),
@@ -171,6 +215,8 @@ class Keeper:
             lease=settings.lease,
             leave=leave,
         )
+        if chores.get(b"drain"):
+            self._drain()
         if chores[b"leader"]:
             self._lead(chores)
 
@@ -204,6 +250,8 @@ class Keeper:
                     self._lanes.forget(key)
                 elif answer == "kill":
                     self._kill(lanes[key])
+                elif answer == "stop":
+                    self.end_lane(lanes[key], "paused with terminate")
                 elif answer.startswith("signal:"):
                     self._signal(lanes[key], answer)
 
@@ -244,8 +292,36 @@ class Keeper:
             self._tell(batch, reply, "lease", "lease expired")
         for batch in dict.fromkeys([*chores[b"due"], *chores[b"hungry"]]):
             self._broker.issue(scripts.promote_batch(batch.decode()))
+        self._tend_pauses(chores)
         self._tend_cache(chores)
+        self._look_after()
+        self.calls.tend(chores)
         self._broker.check([member.decode().split("\t") for member in chores[b"tickets"]])
+
+    def _tend_pauses(self, chores: dict[bytes, Any]) -> None:
+        """Pauses whose time is over, and what a resume or a pause has left to be done."""
+        pauses = self._store.pauses
+        for scope, epoch in chores[b"expired"]:
+            try:
+                reply = pauses.resume_scope(scope.decode(), reason="expired", actor="keeper", epoch=epoch)
+            except (NotPaused, StaleEpoch):
+                continue  # somebody was quicker
+            log.info("the pause of %s expired", scope.decode())
+            self._released(reply)
+        for scope in chores[b"releasing"]:
+            for _ in range(_MOST_PORTIONS):
+                reply = pauses.release_held(scope.decode())
+                self._released(reply)
+                if not reply.left or not reply.released:
+                    break
+        for scope in chores[b"keeping"]:
+            for _ in range(_MOST_PORTIONS):
+                if not pauses.keep_ended(scope.decode()):
+                    break
+
+    def _released(self, reply: HeldReleased) -> None:
+        self._broker.issue(reply.tickets)
+        self._broker.release(reply.calls)
 
     def _tend_cache(self, chores: dict[bytes, Any]) -> None:
         """Computations that are due, and some of what is hidden or expired."""

@@ -20,9 +20,10 @@ from poimen_tasks.store.values import Part
 from poimen_tasks.worker.caching import CachedActivity, Kept
 from poimen_tasks.worker.calling import LaneCalls
 from poimen_tasks.worker.celery_compat import Capture, capture_here, in_focus
+from poimen_tasks.worker.checkpoints import Checkpoints
 from poimen_tasks.worker.claim import Call, Claim, OpenItem
 from poimen_tasks.worker.host import LaneHost
-from poimen_tasks.worker.item import Activity, Ended, Retry
+from poimen_tasks.worker.item import Activity, Ended, Retry, Stopped
 from poimen_tasks.worker.lane_events import LaneEvents
 from poimen_tasks.worker.limits import Timer
 from poimen_tasks.worker.report import SKIPPED, SUCCEEDED, LaneReport
@@ -56,7 +57,7 @@ class Lane(LaneCalls):
         self._item_since: float | None = None
         self._watching = False
         self._claim_since = 0.0
-        self._cancelled = False
+        self._cancelled = self._paused = False
         self._ended: str | None = None
         self._cancel_seen = (0.0, -1, False)
         self._life = LANE_LIFE
@@ -78,7 +79,7 @@ class Lane(LaneCalls):
 
     def _run(self) -> str:
         born = quantum = perf_counter()
-        reply = self._step("step", {"begin": True, "k": 1, "t": "free"}, LaneReport())
+        reply = self._step(*self._first_step(), LaneReport())
         if self._ended is not None:
             return self._ended
         self._begin(reply[b"info"])
@@ -119,6 +120,12 @@ class Lane(LaneCalls):
                 self._timer.close()
         return str(self._ended)
 
+    def _first_step(self) -> tuple[str, dict[str, Any]]:
+        """Begin and claim; or, when this worker was told to leave while it had the message, hand the slot on."""
+        if self.host.leaving() and not self.host.eager:
+            return "finish", {"begin": True, "k": 0, "t": "yield"}
+        return "step", {"begin": True, "k": 1, "t": "free"}
+
     def _take(self, reply: dict[bytes, Any]) -> bool:
         """Open a claim; False when it is another worker's to run, and this lane ends."""
         self._open_claim(reply)
@@ -153,9 +160,18 @@ class Lane(LaneCalls):
             info[b"stage"].decode(),
             info[b"actor"].decode(),
             self._is_cancelled,
+            Checkpoints(self),
             origin=self.batch,
+            task=self._task_id,
         )
         self._outer = context.enter(self._running)
+
+    def _task_id(self) -> str | None:
+        """The task id of the item that runs."""
+        if self.parent is not None:
+            return None
+        item_id, extras = self._claim.labels(self._at)
+        return str(extras.get("t", item_id))
 
     def _is_anothers(self) -> bool:
         """True when this worker does not know the claimed task, but another one does: a deployment is under way."""
@@ -248,15 +264,19 @@ class Lane(LaneCalls):
                 if add.oldest is None:
                     add.oldest = perf_counter()
                 fatal = ended.fatal if type(ended) is Ended else None
-                if fatal is not None or (add.size > _FLUSH_BYTES and at + 1 < self._stop):
-                    self._flush(give_from=at + 1 if fatal is not None else None)
+                stops = fatal is not None or type(ended) is Stopped
+                if stops or (add.size > _FLUSH_BYTES and at + 1 < self._stop):
+                    self._flush(give_from=at + 1 if stops else None)
             if fatal is not None:
                 return fatal
         return None
 
-    def _note_end(self, item: OpenItem, started: float, duration: float, ended: Retry | Ended) -> None:
+    def _note_end(self, item: OpenItem, started: float, duration: float, ended: Retry | Ended | Stopped) -> None:
         """Put anything but a success into the report."""
         add = self._report
+        if isinstance(ended, Stopped):
+            add.stopped.append(item.position)
+            return
         if isinstance(ended, Retry):
             add.retries.append([item.position, ended.delay, item.attempt, ended.call or False])
             add.runs.append((started, duration, self._capture.error))

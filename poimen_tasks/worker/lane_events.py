@@ -134,7 +134,7 @@ class LaneEvents:
 
     def reported(self, report: LaneReport, revoked: Sequence[int]) -> None:
         """The store has taken a report; `revoked`: ranges of items that ended as revoked when they came back."""
-        if not self._on or not (self._sampled or report.errors or report.retries or revoked):
+        if not self._on or not (self._sampled or report.errors or report.retries or report.stopped or revoked):
             return
         errors = {error[0]: error for error in report.errors}
         events: list[TaskEvent] = []
@@ -143,6 +143,7 @@ class LaneEvents:
             if report.positions[at] in self._sampled or (error is not None and not _is_ignored(report, at, error)):
                 events += self._story(report, at, error)
         events += self._retried(report)
+        events += self._stopped(report)
         events += self._revoked(expand_ranges(revoked), report)
         if events:
             self._stream.add(events)
@@ -223,6 +224,16 @@ class LaneEvents:
                 exception=failure_text(kind, message),
                 traceback=traceback_text(trace),
             )
+
+    def _stopped(self, report: LaneReport) -> Iterable[TaskEvent]:
+        """An item that was told to have started, and is paused, will run again: so it is said as Celery says that."""
+        for position in report.stopped:
+            self._sampled.discard(position)
+            if position in self._told:
+                self._told.discard(position)
+                yield self._stream.event(
+                    "task-retried", self._message_id(position), time.time(), exception="Paused()", traceback=""
+                )
 
     def _revoked(self, positions: Iterable[int], report: LaneReport) -> Iterable[TaskEvent]:
         known = {retry[0] for retry in report.retries} | self._told

@@ -19,6 +19,7 @@ class LaneReport:
     Attributes:
         kept: results for the cache, of items that lead their computation.
         runs: of each retry, when its run began, how long it took, and its error as (type, message, traceback) or None.
+        stopped: positions of items that stopped because they are paused.
         size: encoded bytes of the results that are not plain scalars; a large report is sent early.
         oldest: when its first outcome came in, seconds on the lane's clock; None while it is empty.
     """
@@ -36,12 +37,13 @@ class LaneReport:
         self.ids: list[str] | None = None
         self.retries: list[list[Any]] = []
         self.runs: list[tuple[float, float, tuple[str, str, str] | None]] = []
+        self.stopped: list[int] = []
         self.kept: list[Kept] = []
         self.size = 0
         self.oldest: float | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.positions or self.retries)
+        return bool(self.positions or self.retries or self.stopped)
 
     def add(  # noqa: PLR0917 - one argument a column, called once an item
         self,
@@ -89,6 +91,7 @@ class LaneReport:
             "enqueued",
             "claims",
             "retries",
+            "stopped",
             "runs",
             "kept",
         ):
@@ -152,6 +155,8 @@ class LaneReport:
             count = self.statuses.count(status)
             if count:
                 request[name] = count
+        if self.stopped:
+            request["z"] = ranges_of(sorted(self.stopped))
         if self.kept:
             request["c"] = [one.pack() for one in self.kept]
         return request, (outcome, entry, *(one.value for one in self.kept))

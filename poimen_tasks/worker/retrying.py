@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Ignore, Reject, Retry
 
-from poimen_tasks.errors import SignatureMismatch
+from poimen_tasks.errors import Paused, SignatureMismatch
 from poimen_tasks.policy import RetryPolicy, policy_of
 from poimen_tasks.worker.failures import call_mismatch
 
@@ -30,7 +30,7 @@ def _retrying(task: Task[Any, Any], retry: RetryPolicy, body: Any) -> Any:
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
             return body(*args, **kwargs)
-        except (Retry, Ignore, Reject, SignatureMismatch):
+        except (Retry, Ignore, Reject, SignatureMismatch, Paused):
             raise
         except Exception as error:
             request = task.request

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from celery.worker import state as worker_state
 from celery.worker.request import Request
 from kombu.exceptions import KombuError
 
+from poimen_tasks.dispatch.messages import returned_key
 from poimen_tasks.dispatch.publish import LANE_TASK, publish_calls, publish_tickets
 from poimen_tasks.dispatch.routing import speaks_amqp
 from poimen_tasks.errors import PoimenError, SettingsError
@@ -27,14 +29,19 @@ from poimen_tasks.store.values import Part, Ticket, WaitingCall
 from poimen_tasks.worker import inspecting  # noqa: F401 - registers its command
 from poimen_tasks.worker.broker import QueueDepths
 from poimen_tasks.worker.cached_calls import install_cache
-from poimen_tasks.worker.celery_compat import quicken_requests
+from poimen_tasks.worker.call_keeping import CallKeeper
+from poimen_tasks.worker.celery_compat import check_tracer, quicken_requests
+from poimen_tasks.worker.departure import SETTLING, Departure, heed_signals, restore_all
 from poimen_tasks.worker.deployments import KNOWN, known_elsewhere, mark_of
 from poimen_tasks.worker.events import EventStream, are_enabled
 from poimen_tasks.worker.host import LaneHost
 from poimen_tasks.worker.keeper import Keeper
 from poimen_tasks.worker.known_lanes import KnownLane
 from poimen_tasks.worker.lane import Lane
+from poimen_tasks.worker.origin import install_origin
 from poimen_tasks.worker.pace import Paces
+from poimen_tasks.worker.pause_snapshots import PauseSnapshots
+from poimen_tasks.worker.plain_calls import PlainCalls
 from poimen_tasks.worker.pools import Pool, pool_of
 from poimen_tasks.worker.retrying import install_retry
 from poimen_tasks.worker.shared import SharedState
@@ -43,6 +50,8 @@ from poimen_tasks.worker.wake import install_wake
 
 if TYPE_CHECKING:
     from celery import Celery
+
+    from poimen_tasks.pause.snapshots import Snapshots
 
 __all__ = ["WorkerRoom"]
 
@@ -137,6 +146,12 @@ class WorkerRoom:
         self._hostname = ""
         self._lane_task = self._register_lane()
         self._serves = False
+        self._departure: Departure | None = None
+        self._pause_snapshots: PauseSnapshots | None = None
+        #: Given by the app, once it has them.
+        self.snapshots: Snapshots | None = None
+        self._plain = PlainCalls(app, lambda: self.store, lambda: self._hostname)
+        install_origin()
         install_wake(app)
         app.on_after_finalize.connect(self._finalized, weak=False)
         if app.finalized:  # type: ignore[attr-defined]  # missing in the stubs
@@ -146,6 +161,8 @@ class WorkerRoom:
             (signals.worker_process_init, self._process_init),
             (signals.worker_process_shutdown, self._process_shutdown),
             (signals.worker_ready, self._worker_ready),
+            (signals.task_received, self._task_received),
+            (signals.task_revoked, self._task_revoked),
             (signals.worker_shutting_down, self._shutting_down),
             (signals.worker_shutdown, self._worker_shutdown),
         ):
@@ -211,6 +228,7 @@ class WorkerRoom:
             publish_calls=self.publish_calls,
             leaving=self._is_leaving,
             others_wait=lambda: self._shared.others_wait,
+            stopping=lambda: self._shared.stopping,
             known_elsewhere=self._known_elsewhere,
             pool=self._pool,
             eager=eager,
@@ -247,9 +265,11 @@ class WorkerRoom:
             log.exception("%d tickets could not be published, they are issued again soon", len(tickets))
 
     def dress(self, task: Any) -> None:
-        """Give a task's plain calls what its policy says."""
+        """Give a task's plain calls what its policy says, and the check that stands before them."""
         install_cache(task, lambda: self.store, self.publish_landed)
         install_retry(task)
+        if task.name != LANE_TASK:
+            check_tracer(task, self._plain.wrap)
 
     def publish_landed(self, landed: Landed) -> None:
         """Publish what follows of the end of a computation."""
@@ -273,7 +293,9 @@ class WorkerRoom:
         """Close this process's connections and forget what was learnt with the settings so far."""
         store, self._store = self._store, None
         if store is not None:
+            store.calls.close()
             store.client.close()
+        self._plain.reset()
         self._paces = Paces()
         self._tracers.clear()
 
@@ -293,7 +315,7 @@ class WorkerRoom:
         self._serves = True
         self._finalized()  # tasks may have been registered since, by a class or late in a module
         self._hostname = sender.hostname
-        self._shared.leaving = False  # a process may run one worker after another
+        self._shared.leaving = self._shared.stopping = False  # a process may run one worker after another
         quicken_requests(self.app)
         # An AMQP broker pushes as many messages as are unacknowledged at most: with early acknowledgement a busy worker
         # would be sent more, and hold them while another idles. Redis hands out what is asked for.
@@ -315,6 +337,7 @@ class WorkerRoom:
     def _process_init(self, **_: Any) -> None:
         # A child has connections of its own; those of the parent stay untouched. Opened here, none costs an item time.
         self._store = None
+        self._plain.reset()
         if not self._serves:
             return  # another app's worker
         try:
@@ -335,6 +358,7 @@ class WorkerRoom:
         except SettingsError as error:
             log.error("this worker serves no batches: %s", error)  # noqa: TRY400 - a setting, not a crash
             return
+        depths = QueueDepths(self.app)
         self._keeper = Keeper(
             keeper_store,
             name=f"{worker.hostname}/{os.getpid()}",
@@ -348,25 +372,93 @@ class WorkerRoom:
             },
             publish=self.publish,
             publish_calls=self.publish_calls,
-            depths=QueueDepths(self.app),
+            make_calls=lambda store, broker: CallKeeper(
+                self.app,
+                store,
+                broker,
+                hostname=worker.hostname,
+                processes=self._pool.processes,
+                publish=self.publish_calls,
+                depths=depths,
+            ),
+            depths=depths,
             shared=self._shared,
             reserved=lambda: len(worker_state.reserved_requests) - len(worker_state.active_requests),
             events=self.events,
             events_enabled=lambda: are_enabled(sender),
+            drain=self._drained,
+            look_after=self._look_after,
         )
         self._lane_task.keeper = self._keeper
+        self._prepare_departure(self._keeper)
         self._keeper.start()
+
+    def _task_received(self, sender: Any = None, request: Any = None, **_: Any) -> None:
+        """A worker's parent has a message in its hands; the process that runs it is not told how it was serialised."""
+        if not self._serves or getattr(sender, "app", None) is not self.app:
+            return
+        kind = request.content_type
+        if kind not in (None, "application/json"):
+            told = request.request_dict
+            told["properties"] = {**(told.get("properties") or {}), "content_type": kind}
+
+    def _task_revoked(self, sender: Any = None, request: Any = None, expired: bool = False, **_: Any) -> None:
+        """A message was discarded before it began: if it had been parked, it does not come back."""
+        keeper = self._keeper
+        key = returned_key(request.__dict__) if keeper is not None and request is not None else None
+        if keeper is not None and key is not None and getattr(sender, "app", None) is self.app:
+            keeper.calls.drop(key, "expired" if expired else "revoked")
 
     def _process_shutdown(self, **_: Any) -> None:
         stream = self._streams.get(os.getpid())
         if stream is not None:
             stream.close()
 
-    def _shutting_down(self, sender: Any = None, **_: Any) -> None:
+    # -- leaving -----------------------------------------------------------------------------------------------------
+
+    def _prepare_departure(self, keeper: Keeper) -> None:
+        if self.snapshots is None:
+            return
+        settings = self.store.settings
+        self._departure = Departure(keeper, self._shared, grace=settings.shutdown_grace, snapshots=self.snapshots)
+        if settings.snapshot_on_pause:
+            self._pause_snapshots = PauseSnapshots(keeper.store, self.snapshots)
+        if settings.restore_on_start:
+            arguments = (keeper.store, self.snapshots)
+            threading.Thread(target=restore_all, args=arguments, name="poimen-restore", daemon=True).start()
+        heed_signals(self._asked_to_leave)
+
+    def _asked_to_leave(self, *, cold: bool) -> None:
+        """A signal came. Of a cold shutdown Celery tells only when its soft part is over, and ends the pool then."""
+        soft = float(self.app.conf.worker_soft_shutdown_timeout or 0.0)
+        self._leave(within=max(0.0, soft - SETTLING) if cold else None)
+
+    def _leave(self, *, within: float | None) -> None:
+        self._shared.leaving = True
+        if self._departure is not None:
+            self._departure.begin(within=within)
+
+    def _drained(self) -> None:
+        """`poimen drain` asks for this worker: the same as SIGTERM."""
+        if not self._shared.leaving:
+            log.warning("asked to drain: this worker leaves")
+            self._leave(within=None)
+            state: Any = worker_state
+            state.should_stop = 0  # Celery's loop looks at it and ends as after SIGTERM
+
+    def _look_after(self) -> None:
+        """The elected keeper's, each tick."""
+        if self._pause_snapshots is not None:
+            self._pause_snapshots.look()
+
+    def _shutting_down(self, sender: Any = None, how: str = "", **_: Any) -> None:
         if sender in (None, self._hostname):
-            self._shared.leaving = True
+            self._leave(within=0.0 if how == "Cold" else None)
 
     def _worker_shutdown(self, **_: Any) -> None:
+        departure, self._departure = self._departure, None
+        if departure is not None:
+            departure.join()
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             self._lane_task.keeper = None

@@ -44,6 +44,7 @@ class LaneSteps:
     _item_since: float | None
     _watching: bool
     _cancelled: bool
+    _paused: bool
     _ended: str | None
     _confirmed: float
     _epoch: float
@@ -119,6 +120,7 @@ class LaneSteps:
             self._ended = reply.get(b"why", b"").decode() or "ended"
             self._stop = 0  # what is left of the claim is somebody else's now
         self._cancelled = bool(reply.get(b"cancel"))
+        self._paused = bool(reply.get(b"paused"))
         self._know_parts(reply)
         if self._events is not None:
             self._events.reported(report, reply.get(b"revoked") or ())
@@ -155,12 +157,17 @@ class LaneSteps:
             return
         # What has not begun goes back: when one item takes long, the claim as a whole does, or nothing more may begin.
         late = now - since > _OVERRUN or now - self._claim_since > 2 * self._quantum
-        overrun = self._at + 1 < self._stop and (late or self._cancelled or self.host.leaving())
+        overrun = self._at + 1 < self._stop and (late or self._must_not_begin())
         oldest = self._report.oldest
         if overrun:
             self._flush(give_from=self._at + 1)
         elif oldest is not None and now - oldest > _FLUSH_AFTER:
             self._flush()
+            if self._paused:
+                self._flush(give_from=self._at + 1)
+
+    def _must_not_begin(self) -> bool:
+        return self._cancelled or self._paused or self.host.leaving()
 
     # -- what is told ----------------------------------------------------------------------------------------------
 

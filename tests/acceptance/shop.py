@@ -12,10 +12,12 @@ from typing import Any
 
 from celery.exceptions import Ignore, Reject
 
-from poimen_tasks import CachePolicy, Cancelled, Poimen, RetryPolicy, policy
+from poimen_tasks import CachePolicy, Cancelled, Paused, Poimen, RetryPolicy, policy
 
 poimen = Poimen("shop")
 app = poimen.celery
+if soft := os.environ.get("SHOP_SOFT"):
+    app.conf.worker_soft_shutdown_timeout = float(soft)
 # Not shared with other apps: the module is imported anew for each test.
 task = partial(poimen.task, shared=False)
 
@@ -373,3 +375,101 @@ def leans_on(path: str, name: str, other: str) -> str:
         time.sleep(0.01)
     key = poimen.cache.key_for(leans_on, path, other, name)
     return poimen.cache.get_or_compute(key, lambda: f"{other} as {name} sees it") + "!"
+
+
+@task
+def decide(reasoning: str) -> str:
+    """Record a decision of its own; who and what about is the running item's."""
+    return poimen.audit.planner_decision(action="decided", reasoning=reasoning).event_id
+
+
+@task
+def change(paths: list[str]) -> str:
+    """Record what it changed, under another name than the dispatcher's."""
+    return poimen.audit.implementer_change(action="changed", files_modified=paths, actor="bob").event_id
+
+
+def stepping(path: str, name: str, steps: int, seconds: float = 0.05) -> int:
+    """Work in steps, saving after each how many are done."""
+    done = poimen.checkpoint() or 0
+    note(path, f"start {name} {done}")
+    while done < steps:
+        time.sleep(seconds)
+        done += 1
+        note(path, f"step {name} {done}")
+        poimen.checkpoint(done)
+    return done
+
+
+@task(cache=True)
+def stepping_once(path: str, name: str, steps: int) -> str:
+    """A cached call that asks whether it is to stop, until a file says that it may end."""
+    for _ in range(steps):
+        if Path(path + ".go").exists():
+            break
+        time.sleep(0.05)
+        poimen.checkpoint()
+    note(path, f"ran {name}")
+    return name
+
+
+@policy(retry=RetryPolicy(max_attempts=3, initial=0.01))
+@app.task(shared=False, bind=True, autoretry_for=(Exception,), max_retries=2)
+def stepping_with_retries(self: Any, path: str, name: str, steps: int) -> list[int]:
+    """The same under wrappers that retry whatever is raised; returns what was done, and on which attempt."""
+    done = poimen.checkpoint() or 0
+    note(path, f"start {name} {done}")
+    while done < steps:
+        time.sleep(0.05)
+        done += 1
+        poimen.checkpoint(done)
+    return [done, self.request.retries]
+
+
+@task
+def stubborn(path: str, name: str) -> str:
+    """Run until a file says so, asking nobody."""
+    note(path, f"start {name} {os.getpid()}")
+    while not Path(path + ".go").exists():
+        time.sleep(0.02)
+    return name
+
+
+@task
+def stops_itself(path: str) -> str:
+    """Raise what `checkpoint` raises, though nothing is paused, the first time."""
+    note(path, "run")
+    if len(Path(path).read_text().splitlines()) == 1:
+        raise Paused("later")
+    return "done"
+
+
+@task
+def saves(state: Any) -> Any:
+    """Save something and read it again."""
+    poimen.checkpoint(state)
+    return poimen.checkpoint()
+
+
+@task
+def looks() -> Any:
+    """What an earlier run saved."""
+    return poimen.checkpoint()
+
+
+@task
+def saves_a_set() -> None:
+    """Save what does not travel."""
+    poimen.checkpoint({"done": {1, 2}})
+
+
+@task(retry=RetryPolicy(max_attempts=3, initial=0.05, jitter=False, retry_on=(ConnectionError,)))
+def cycled(path: str, number: int) -> int:
+    """Note the run; every seventeenth fails, every eleventh is retried once at least."""
+    note(path, f"run {number}")
+    time.sleep(0.005)
+    if number % 17 == 5:
+        raise ValueError(number)
+    if number % 11 == 3 and Path(path).read_text().split("\n").count(f"run {number}") < 2:
+        raise ConnectionError(number)
+    return number * number

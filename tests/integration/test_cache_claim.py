@@ -218,3 +218,42 @@ def test_a_retry_with_other_arguments_is_another_call(store, cache):
     assert reply.positions == [0]
     assert lane.claim(1, ok=[0]).why == "over"
     assert results(store) == {0: (f"{lane.token}:0", False)}
+
+
+def test_paused_followers_do_not_lead(store, cache):
+    """When a leader leaves, the first follower that is not paused leads at once; paused ones wait in their batches."""
+    leader = begin(store, open_batch(store, "a", count=1, parts=[CACHED], keys=["same"])[0], 1)
+    for batch in "bcd":
+        begin_waiting(store, open_batch(store, batch, count=1, parts=[CACHED], keys=["same"])[0])
+    for batch in "bc":
+        store.pauses.pause_scope(f"b:{batch}", reason="", actor="me")
+    tickets = leader.finish("free", failed=[0]).tickets
+    assert [ticket.batch for ticket in tickets] == ["d"]
+    assert [store.reads.status(batch).pending for batch in "bc"] == [1, 1]
+    assert all(holds_together(store, batch) for batch in "bcd")
+    begin(store, tickets[0]).finish("free", ok=[0], values={0: codec.encode("v")})
+    for batch in "bc":
+        (ticket,) = store.pauses.resume_scope(f"b:{batch}", reason="", actor="me").tickets
+        assert Lane(store, ticket).begin().why == "over"
+        assert results(store, batch) == {0: ("v", True)}
+
+
+def test_a_paused_leader_passes_the_lead_on(store, cache):
+    """An item that leads and stops because it is paused leaves the lead to a follower."""
+    leader = begin(store, open_batch(store, "a", count=1, parts=[CACHED], keys=["same"])[0], 1)
+    begin_waiting(store, open_batch(store, "b", count=1, parts=[CACHED], keys=["same"])[0])
+    store.pauses.pause_scope("b:a", reason="", actor="me", grace=0.0)
+    told = {"r": [], "g": [], "z": [0, 1]}
+    reply = leader.send("finish", {**leader.slot, "k": 0, "t": "free", "f": told}, (b"", b""))
+    assert [ticket.batch for ticket in reply.tickets] == ["b"]
+
+
+def test_a_paused_follower_gets_its_outcome(store, cache):
+    """A result that lands is an outcome for paused followers too; what comes after their batch is held (protocol 8)."""
+    leader = begin(store, open_batch(store, "a", count=1, parts=[CACHED], keys=["same"])[0], 1)
+    waiting = open_batch(store, "b", count=1, parts=[CACHED], keys=["same"], callbacks=["success"])
+    begin_waiting(store, waiting[0])
+    store.pauses.pause_scope("b:b", reason="", actor="me")
+    assert leader.finish("free", ok=[0], values={0: codec.encode("v")}).tickets == []
+    assert results(store, "b") == {0: ("v", True)}
+    assert store.pause_reads.held("b:b") == ["b\tb@success.0"]

@@ -176,3 +176,34 @@ def test_other_layout(store):
     """Data of another layout is refused (protocol 4)."""
     lane = begin(store, open_batch(store)[0])
     lanes.assert_layout(store, lambda: reap(store, lane))
+
+
+def _pause_past_grace(store, *, terminate):
+    """Pause so that the processes are to be ended by now."""
+    store.pauses.pause_scope("w:w", reason="", actor="me", grace=0.0, terminate=terminate)
+    key = store.keys.build("pauses")
+    store.client.redis.hset(key, "w:w", f"1|1.5|{int(terminate)}")
+
+
+@pytest.mark.parametrize("why", ["paused", "lost", "lease"])
+def test_ended_by_a_pause(store, why):
+    """A lane that a pause has ended blames nobody: its items are pending as if not begun, and the log says so."""
+    lane = begin(store, open_batch(store, count=5)[0], 2)
+    _pause_past_grace(store, terminate=True)
+    assert lanes.reap(store, lane, why) == []
+    assert lanes.audit(store, "lane.lost") == []
+    (told,) = lanes.audit(store, "lane.stopped")
+    assert told.positions == [0, 1]
+    assert store.client.redis.hlen(store.keys.build("attempts", "b")) == 0
+    assert lanes.holds_together(store)
+    (ticket,) = store.pauses.resume_scope("w:w", reason="", actor="me").tickets
+    assert list(begin(store, ticket, 2).holds) == [0, 1]
+
+
+def test_lost_while_paused(store):
+    """A process that dies under a pause which does not end it is a loss; what it held waits for the resume."""
+    lane = begin(store, open_batch(store, count=5)[0])
+    _pause_past_grace(store, terminate=False)
+    assert lanes.reap(store, lane) == []
+    assert len(lanes.audit(store, "lane.lost")) == 1
+    assert store.client.redis.hlen(store.keys.build("attempts", "b")) == 1

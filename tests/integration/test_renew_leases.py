@@ -28,10 +28,34 @@ def test_answers_beside_the_request(store):
     assert store.scripts.renew_leases(keys, lease=5.0) == ["ok", "cancel", "kill", "gone", "gone", "gone"]
 
 
+def test_a_pause_that_terminates(store):
+    """A lane is to be ended when a pause with `terminate` covers it, a moment after its items were asked to stop."""
+    held = [begin(store, open_batch(store, batch, 5, parts=[lanes.part("q", f"acts.{batch}")])[0]) for batch in "ab"]
+
+    def answers():
+        return store.scripts.renew_leases([*map(_key, held)], lease=5.0)
+
+    def pause(terminate, grace):
+        store.pauses.pause_scope("a:acts.b", reason="", actor="me", grace=grace, terminate=terminate)
+
+    pause(False, 0.0)
+    assert answers() == ["ok", "ok"]
+    pause(True, 60.0)
+    assert answers() == ["ok", "ok"]
+    pause(True, 0.0)
+    assert answers() == ["ok", "ok"]
+    epoch, _stop_at, terminate = store.client.redis.hget(store.keys.build("pauses"), "a:acts.b").split(b"|")
+    store.client.redis.hset(store.keys.build("pauses"), "a:acts.b", b"|".join((epoch, b"1.5", terminate)))
+    assert answers() == ["ok", "stop"]
+    store.pauses.resume_scope("a:acts.b", reason="", actor="me")
+    assert answers() == ["ok", "ok"]
+
+
 def test_no_lease_for_a_ticket(store):
-    """A slot that only has a ticket has no lease to renew, and none is made."""
+    """A slot with a ticket has no lease, and gets none; its lane, whose first step is to come, is not gone."""
     (ticket,) = open_batch(store)
-    assert store.scripts.renew_leases([ticket[:3]], lease=5.0) == ["gone"]
+    other = (ticket.batch, ticket.slot, ticket.generation - 1)
+    assert store.scripts.renew_leases([ticket[:3], other], lease=5.0) == ["early", "gone"]
     assert store.reads.leases() == []
 
 

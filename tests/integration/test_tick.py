@@ -152,3 +152,21 @@ def test_a_worker_that_joins_hurries_lost_tickets(store):
     before = wait("b")
     tick(store, "w1")
     assert wait("b") == pytest.approx(before, abs=1)
+
+
+def test_pauses_that_expired(store):
+    """The leader hears of a pause whose time is over, with its epoch; a newer one is not resumed for it."""
+    store.pauses.pause_scope("w:w", reason="", actor="me", expires=60.0)
+    assert lanes.offer(store, 1)[b"expired"] == []
+    store.client.redis.zadd(store.keys.build("pause_due"), {"w:w": 1.0, "w:gone": 1.0})
+    assert lanes.offer(store, 1)[b"expired"] == [[b"w:w", 1]]
+    assert store.client.redis.zcard(store.keys.build("pause_due")) == 1
+
+
+def test_states_are_forgotten(store):
+    """A resumed scope leaves the index when its state has expired."""
+    store.pauses.pause_scope("w:w", reason="", actor="me")
+    store.pauses.resume_scope("w:w", reason="", actor="me")
+    store.client.redis.zadd(store.keys.build("pause_index"), {"w:w": 1.0})
+    lanes.offer(store, 1)
+    assert store.pause_reads.totals().total == 0

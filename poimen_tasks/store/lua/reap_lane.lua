@@ -2,7 +2,8 @@
 -- reap_lane: a lane is lost: its lease ran out, its process died, or the hard time limit struck.
 -- An item that was held alone counts the loss; several held together all go back to run alone, and nobody is blamed.
 -- An item that was revoked is not blamed either: it gets its outcome as revoked.
--- Request: b batch, s slot, g generation, why 'lease' | 'lost' | 'timeout', overdue_only, detail. Reply: {reaped, returned, failed, lost = positions given up, revoked = ranges, tickets}
+-- Nor is one whose process was ended by a pause (`terminate`): it goes back as if it had not begun.
+-- Request: b batch, s slot, g generation, why 'lease' | 'lost' | 'timeout' | 'paused', overdue_only, detail. Reply: {reaped, returned, failed, lost = positions given up, revoked = ranges, tickets}
 --@include once
 --@include finish
 --@include cancelling
@@ -28,7 +29,10 @@ local holding = stored and cmsgpack.unpack(stored) or {r = {}, p = 0}
 local count = count_range(holding.r)
 local failed, attempts, returned = {}, {}, {}
 local marks = read_marks(record)
-for at = 1, #holding.r, 2 do
+local stopped = request.why == 'paused'
+if not stopped and request.why ~= 'timeout' and is_anything_paused() then stopped = select(2, is_stopping(record, holding.p)) end
+if stopped then give_back(record, holding, holding.r) end
+for at = 1, stopped and 0 or #holding.r, 2 do
   for position = holding.r[at], holding.r[at + 1] - 1 do
     local entry = read_attempt(request.b, position, holding.p)
     entry.s, entry.d = 1, now
@@ -47,18 +51,19 @@ for at = 1, #holding.r, 2 do
 end
 for at = #returned, 1, -1 do redis.call('LPUSH', K.back(request.b, holding.p), string.format('%d', returned[at])) end
 redis.call('HDEL', K.running(request.b), slot.extra)
-abandon_ranges(record, slot.extra, holding.p, holding.r, true)
+abandon_ranges(record, slot.extra, holding.p, holding.r, not stopped)
 free_slot(record, request.s, slot)
-record.running = record.running - count
+if not stopped then record.running = record.running - count end
 record.pending = record.pending + #returned
 if #returned > 0 then record.claimable[holding.p] = record.claimable[holding.p] + #returned end
 record.failed = record.failed + #failed
 local header = {slot = tonumber(request.s), why = request.why, r = holding.r, failed = #failed, detail = request.detail}
-audit_batch('lane.lost', record, header)
+audit_batch(stopped and 'lane.stopped' or 'lane.lost', record, naming(record, positions_of(holding.r), header))
 if #failed > 0 then
   local kind = request.why == 'timeout' and 'TimeLimitExceeded' or 'WorkerLost'
   write_settled(record, failed, 1, kind, request.detail or '', attempts)
-  audit_batch('item.lost', record, {r = {failed[1], failed[1] + 1}, type = kind, detail = request.detail})
+  local lost = {r = {failed[1], failed[1] + 1}, type = kind, detail = request.detail}
+  audit_batch('item.lost', record, naming(record, failed, lost))
 end
 local revoked = settle_marked(record, slot.extra)
 drain_cancelled(record)

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- reissue_ticket: a ticket is overdue and its message seems lost: a new generation makes the old message void.
+-- One of a batch that is paused there is taken back: the resume issues another.
 -- Request: b batch, s slot, reissue (false: only look again later). Reply: {tickets}
 --@include once
 --@include slots
@@ -9,6 +10,16 @@ local slot = record and read_slot(request.b, request.s)
 if not slot or slot.state ~= 'T' then
   redis.call('ZREM', K.tickets, ticket_member(request.b, request.s))
   return answer({tickets = {}})
+end
+local paused, held, wanted = paused_parts(record), false, false
+for part = 0, #record.parts - 1 do
+  if record.claimable[part] > 0 and part_queue(record.parts[part + 1]) == slot.queue then
+    if paused[part] then held = true else wanted = true end
+  end
+end
+if held and not wanted then
+  free_slot(record, request.s, slot)
+  return answer({tickets = missing_tickets(record)})
 end
 local tries = (tonumber(slot.extra) or 0) + 1
 if not request.reissue then

@@ -3,6 +3,7 @@
 -- Of a partition whose results are cached, an item that the cache knows ends here without running, and one whose equal
 -- runs already is parked behind it.
 --@include finish
+--@include backlog
 
 -- From the back list: those with an outcome by now are dropped, a solo item is claimed alone.
 local function claim_back(record, part, count)
@@ -138,9 +139,9 @@ local function settle_hits(record, part, hits, counts)
   record.ok = record.ok + #hits
   record.cached = record.cached + #hits
   local ranges = write_cached(record, positions, values)
-  audit_batch('item.finished', record, {
+  audit_batch('item.finished', record, naming(record, positions, {
     r = ranges, ok = #hits, cached = #hits, activity = part_activity(record.parts[part + 1]),
-  })
+  }))
 end
 
 -- A claim from a partition whose results are cached. Looks at no more than 500 items, or a quarter megabyte of hits.
@@ -170,16 +171,20 @@ end
 -- Returns a claim, or nil and the reason why there is none: 'again' when there is more to look at.
 local function claim_items(record, token, queue, count)
   if record.cancel == 1 then return nil, 'cancelled' end
+  if has_backlog(request.hard) then return nil, 'backlog' end
   promote_due(record)
   local paused = paused_parts(record)
   if paused.all then return nil, 'paused' end
   local reason = 'empty'
   for part = 0, #record.parts - 1 do
     if part_queue(record.parts[part + 1]) == queue and record.claimable[part] > 0 then
+      local room = not paused[part] and ramp_room(record, part)
       if paused[part] then
         reason = 'paused'
+      elseif room and room < 1 then
+        reason = 'ramped'
       else
-        local size, claim, more = claim_size(record, part, queue, count), nil, false
+        local size, claim, more = claim_size(record, part, queue, math.min(count, room or count)), nil, false
         if part_cached(record.parts[part + 1]) then
           claim, more = claim_cached(record, token, part, size)
         else
@@ -191,6 +196,7 @@ local function claim_items(record, token, queue, count)
           record.claimable[part] = record.claimable[part] - taken
           record.pending = record.pending - taken
           record.running = record.running + taken
+          if room then take_room(ramp_scopes(record, part), taken) end
           if record.started == 0 then record.started = now end
           redis.call('HSET', K.running(record.batch), token, cmsgpack.pack({p = claim.p, k = claim.k, r = claim.r, t = now}))
           return claim

@@ -4,8 +4,11 @@ local function expire_batch(batch, seconds)
   for _, key in ipairs(BATCH_KEYS) do redis.call('EXPIRE', key(batch), seconds) end
 end
 
--- Retention begins when the callbacks are settled.
+-- Retention begins when the callbacks are settled, and nothing that covers the batch as a whole is paused.
 local function begin_retention(record)
+  local covers = covering(batch_scopes(record))
+  for _, cover in ipairs(covers) do redis.call('SADD', K.held(cover[1]), 'b\t' .. record.batch) end
+  if #covers > 0 then return end
   local seconds = math.max(1, math.floor(record.retention))
   expire_batch(record.batch, seconds)
   redis.call('ZADD', K.expiring, now + seconds, record.batch .. '\t' .. record.workflow)
@@ -71,6 +74,8 @@ local function end_batch(record)
   end
   for p = 0, #record.parts - 1 do redis.call('DEL', K.fresh(record.batch, p), K.back(record.batch, p)) end
   redis.call('DEL', K.running(record.batch), K.delayed(record.batch), K.attempts(record.batch), K.parked(record.batch))
+  redis.call('DEL', K.checkpoints(record.batch))
+  unhold(record)
   redis.call('ZREM', K.due, record.batch)
   redis.call('ZREM', K.hungry, record.batch)
   local state = 'batch.completed'

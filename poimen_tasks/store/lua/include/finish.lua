@@ -1,6 +1,7 @@
 -- What a lane reports: outcomes, retries, items it gives back. Request fields under `f`:
 --   r  flat ranges that have outcomes in ARGV[5]      ok failed cancelled skipped cached  how many of each
 --   y  retries: {position, delay in seconds, attempts made, new call or false}
+--   z  flat ranges of items that were asked to stop and did: their attempt does not count
 --   g  flat ranges that were never started            n  {position, claim number} of items from the back list
 --   c  results to cache, of items that lead: {position, labels, ttl, seconds, most bytes or nil}; the values are ARGV[7..]
 --   m  details for the audit header                   late  true: this is the part that was found acceptable
@@ -48,6 +49,28 @@ local function give_back_rest(record, token)
   redis.call('HDEL', K.running(record.batch), token)
 end
 
+-- Items that stopped when they were asked to. They are the first of their list; where nothing is paused (any more, or at
+-- all: a body may raise `Paused` by itself) they wait a moment, so that they do not come back at once for ever.
+local function stop_items(record, holding, ranges)
+  if #ranges == 0 then return end
+  if paused_parts(record)[holding.p] then
+    give_back(record, holding, ranges)
+  else
+    for at = 1, #ranges, 2 do
+      for position = ranges[at], ranges[at + 1] - 1 do
+        local entry = read_attempt(record.batch, position, holding.p)
+        entry.d = now + 1
+        write_attempt(record.batch, position, entry)
+        delay_item(record, position, holding.p, now + 1)
+      end
+    end
+    record.running = record.running - count_range(ranges)
+    set_due(record)
+  end
+  local header = {r = ranges, activity = part_activity(record.parts[holding.p + 1])}
+  audit_batch('item.stopped', record, naming(record, positions_of(ranges), header))
+end
+
 local function retry_items(record, holding, retries)
   for _, retry in ipairs(retries) do
     local position, delay = retry[1], retry[2]
@@ -76,6 +99,8 @@ local function audit_finish(record, finish, late)
   local header = finish.m or {}
   header.r, header.late, header.cached = finish.r, late or nil, finish.cached
   header.ok, header.failed, header.cancelled, header.skipped = finish.ok, finish.failed, finish.cancelled, finish.skipped
+  -- Ids are in the payload.
+  if record.named >= 2 then header.t = naming(record, positions_of(finish.r), {}).t end
   audit_batch('item.finished', record, header, ARGV[6])
 end
 
@@ -150,6 +175,7 @@ local function finish_items(record, token, finish)
   end
   rest = rest and subtract(rest, retried)
   rest = rest and subtract(rest, finish.g or {})
+  rest = rest and subtract(rest, finish.z or {})
   if not rest then return {late = finish_late(record, finish)} end
 
   local count = count_range(finish.r or {})
@@ -157,6 +183,7 @@ local function finish_items(record, token, finish)
   count_outcomes(record, finish)
   retry_items(record, holding, finish.y or {})
   if #(finish.g or {}) > 0 then give_back(record, holding, finish.g) end
+  stop_items(record, holding, finish.z or {})
   if holding.k == 'b' and count > 0 then
     for at = 1, #finish.r, 2 do
       for position = finish.r[at], finish.r[at + 1] - 1 do redis.call('HDEL', K.attempts(record.batch), position) end
@@ -174,12 +201,15 @@ local function finish_items(record, token, finish)
   end
   if #retried > 0 then
     -- Without the changed calls: arguments do not belong into the log.
-    local told = {}
-    for _, retry in ipairs(finish.y) do table.insert(told, {retry[1], retry[2], retry[3]}) end
-    audit_batch('item.retried', record, {y = told, worker = (finish.m or {}).worker})
+    local told, positions = {}, {}
+    for at, retry in ipairs(finish.y) do
+      told[at], positions[at] = {retry[1], retry[2], retry[3]}, retry[1]
+    end
+    audit_batch('item.retried', record, naming(record, positions, {y = told, worker = (finish.m or {}).worker}))
   end
   finish_cached(record, token, holding.p, finish)
   abandon_ranges(record, token, holding.p, retried, false)
   abandon_ranges(record, token, holding.p, finish.g or {}, false)
+  abandon_ranges(record, token, holding.p, finish.z or {}, false)
   return {}
 end

@@ -130,6 +130,24 @@ local function unpark(record, position, part, alone)
   record.came_back = true
 end
 
+-- Whether an item is paused, so that it cannot lead.
+local pauses = {}
+local function is_held(record, part)
+  pauses[record.batch] = pauses[record.batch] or paused_parts(record)
+  return pauses[record.batch][part] or false
+end
+
+-- The next follower that can lead is claimable again, and those before it that are paused: they wait in their batches.
+local function let_one_lead(key)
+  for _ = 1, 500 do
+    local record, position, part = next_follower(key)
+    if not position then return record end
+    unpark(record, position, part, false)
+    if not is_held(record, part) then return record end
+  end
+  return nil
+end
+
 -- The flight has no leader: the first follower may lead, or everybody goes on alone. Returns how many were released.
 -- Callers that wait by asking are not known by name: for them it is kept a while, unless it was (`late`).
 local function pass_on(key, flight, late)
@@ -153,8 +171,7 @@ local function pass_on(key, flight, late)
     redis.call('ZADD', K.flight_due, now, key)
     return 500
   end
-  local record, position, part = next_follower(key)
-  if position then unpark(record, position, part, false) end
+  local record = let_one_lead(key)
   if not record and (late or not flight.w) and redis.call('EXISTS', K.followers(key)) == 0 then
     forget_flight(key)
     return 0
@@ -195,7 +212,8 @@ local function complete_followers(key, value, counts)
     record.ok = record.ok + #positions
     record.cached = record.cached + #positions
     local ranges = write_cached(record, positions, values)
-    audit_batch('item.finished', record, {r = ranges, ok = #positions, cached = #positions, coalesced = true})
+    local header = {r = ranges, ok = #positions, cached = #positions, coalesced = true}
+    audit_batch('item.finished', record, naming(record, positions, header))
   end
   return done - calls, calls
 end

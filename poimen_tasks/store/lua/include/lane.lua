@@ -8,7 +8,7 @@
 --   limits    of the cache {entries, bytes}, when `f` has results to keep
 --   have      numbers of the chunks that the lane has at hand
 -- Reply: {s = 'go' | 'end', why, claim, chunks, info, tickets, late, over, others, revoked, calls = {id, message}… to publish,
---   again (claim once more: only hits were found so far)}
+--   again (claim once more: only hits were found so far), paused (what the lane holds is paused: what has not begun goes back)}
 --@include claim
 --@include cancelling
 --@include revoking
@@ -114,6 +114,8 @@ local function lane_step(may_claim)
     redis.call('ZADD', K.leases, now + request.lease, lease)
     save_record(record)
     if record.came_back then reply.tickets = missing_tickets(record) end
+    local held = is_anything_paused() and redis.call('HGET', K.running(record.batch), token)
+    if held then reply.paused = paused_parts(record)[cmsgpack.unpack(held).p] end
   else
     local more = request.t == 'yield' and record.cancel == 0 and (record.claimable[request.p or 0] or 0) > 0
       and not (record.limit > 0 and redis.call('HLEN', K.slots(request.b)) > record.limit)

@@ -1,7 +1,9 @@
 -- Slots: idle (no field), ticketed `T|generation|tries|queue` or live `L|generation|token|queue`.
 -- Only releasing or reaping frees a slot.
 -- Counts by queue are kept beside them, per batch (qt:, ql: in the record) and for the fleet (t:, l:).
+--@include ramp
 --@include record
+--@include backlog
 local function count_slots(batch, queue, ticketed, live)
   if ticketed ~= 0 then
     redis.call('HINCRBY', K.record(batch), 'qt:' .. queue, ticketed)
@@ -44,21 +46,6 @@ local function free_slot(record, slot, held)
   end
 end
 
--- Which scopes are paused: one HMGET, and none at all while nothing is paused anywhere.
-local function paused_parts(record)
-  local none = {all = false}
-  if redis.call('EXISTS', K.pauses) == 0 then return none end
-  local fields = {'*', 'w:' .. record.workflow, 'b:' .. (record.parent or record.batch)}
-  for _, part in ipairs(record.parts) do
-    table.insert(fields, 'q:' .. part_queue(part))
-    table.insert(fields, 'a:' .. part_activity(part))
-  end
-  local flags = redis.call('HMGET', K.pauses, unpack(fields))
-  local paused = {all = flags[1] or flags[2] or flags[3]}
-  for at = 1, #record.parts do paused[at - 1] = paused.all or flags[2 + at * 2] or flags[3 + at * 2] end
-  return paused
-end
-
 -- The tickets that are missing now: what a caller publishes after items became claimable or slots free.
 -- One ticket a batch and queue always; more only up to twice the slots that live workers offer there.
 local function missing_tickets(record)
@@ -68,10 +55,19 @@ local function missing_tickets(record)
     return tickets
   end
   local paused = paused_parts(record)
-  local wanted, order = {}, {}
+  local wanted, order, ramped = {}, {}, false
   for p = 0, #record.parts - 1 do
     local claimable = record.claimable[p] or 0
-    if claimable > 0 and not paused.all and not paused[p] then
+    if claimable > 0 and paused[p] then
+      hold(record, paused, p)
+      claimable = 0
+    end
+    local room = claimable > 0 and ramp_room(record, p)
+    if room and room < claimable then
+      ramped = true
+      claimable = math.max(0, room)
+    end
+    if claimable > 0 then
       local queue = part_queue(record.parts[p + 1])
       if not wanted[queue] then
         wanted[queue] = {claimable = 0, part = p}
@@ -81,11 +77,17 @@ local function missing_tickets(record)
     end
   end
   if #order == 0 then
-    redis.call('ZREM', K.hungry, record.batch)
+    -- What waits for its turn under a ramp is looked at again by the keeper.
+    if ramped then redis.call('ZADD', K.hungry, now, record.batch) else redis.call('ZREM', K.hungry, record.batch) end
+    return tickets
+  end
+  -- A lane begun now would leave at once: the keeper asks again, until the sealer has caught up.
+  if has_backlog(request.hard) then
+    redis.call('ZADD', K.hungry, now, record.batch)
     return tickets
   end
   local used = redis.call('HLEN', K.slots(record.batch))
-  local taken, hungry, free = nil, false, 0
+  local taken, hungry, free = nil, ramped, 0
   local served, any_served = {}, false
   for _, queue in ipairs(order) do
     served[queue] = (tonumber(redis.call('HGET', K.capacity, queue)) or 0) > 0

@@ -1,0 +1,43 @@
+"""The options of the verbs, for type checkers; `Poimen.pause` and `Poimen.resume` say what they mean."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+__all__ = ["OtherScopes", "PauseOptions", "ResumeOptions", "ScopeOptions"]
+
+
+class OtherScopes(TypedDict, total=False):
+    """A scope that is no workflow."""
+
+    batch: str | None
+    queue: str | None
+    activity: Any
+    everything: bool
+
+
+class ScopeOptions(OtherScopes, total=False):
+    """What to pause: exactly one of them."""
+
+    workflow: str | None
+
+
+class PauseOptions(ScopeOptions, total=False):
+    """Of `pause`."""
+
+    reason: str
+    actor: str | None
+    grace: float | None
+    terminate: bool
+    expires: float | None
+    request_id: str | None
+
+
+class ResumeOptions(ScopeOptions, total=False):
+    """Of `resume`."""
+
+    reason: str
+    actor: str | None
+    rate: float | None
+    epoch: int | None
+    request_id: str | None
