@@ -41,6 +41,8 @@ GROUPS = {
     "cache_order": "cache",
     "cache_callers": "cache",
     "cache_kills": "cache_kills",
+    "audit_record": "audit_query",
+    "audit_query": "audit_query",
     "peers": "peers.compare",
 }
 
