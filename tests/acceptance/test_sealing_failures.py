@@ -112,7 +112,7 @@ def test_the_server_comes_back_empty(store, own_server, seal, log, eventually) -
     process = seal()
     record(store, range(100))
     eventually(sealed(log, 100), timeout=20)
-    last = store.audit.describe_audit().cursor
+    last = store.audit.describe_audit().last
     store.client.redis.flushall()
     record(store, range(100, 150))
     eventually(sealed(log, 150), timeout=20)
@@ -395,7 +395,7 @@ def test_an_fsync_that_fails(store, log, at) -> None:
 
 # ------------------------------------------------------------------------------------------ the stream
 def test_who_may_add_can_empty(store, log) -> None:
-    """`XADD … MAXLEN 1` drops what nobody sealed: the log has an `audit.gap` with the count, health fails (promise A9)."""
+    """`XADD … MAXLEN 1` drops what nobody sealed: the log has an `audit.gap`, health fails (promise A9)."""
     record(store, range(10))
     seal_all(store, log)
     record(store, range(10, 30))
