@@ -19,6 +19,7 @@ from poimen_tasks.health.celery_settings import check_celery
 from poimen_tasks.health.environment import check_environment
 from poimen_tasks.health.finding import Finding, Level
 from poimen_tasks.health.fleet import LIVE, check_slots, check_workers
+from poimen_tasks.health.pauses import check_pauses
 from poimen_tasks.health.repairs import Publish, Repairs
 from poimen_tasks.health.server import check_server, no_server
 from poimen_tasks.store.keys import LAYOUT
@@ -39,6 +40,7 @@ __all__ = [
     "check_celery",
     "check_environment",
     "check_leftovers",
+    "check_pauses",
     "check_server",
     "check_settings",
     "check_slots",
@@ -89,6 +91,8 @@ def examine(
     yield from findings
     progress("slots of the fleet")
     yield check_slots(store, repairs)
+    progress("pauses")
+    yield from check_pauses(store, repairs)
     yield check_cache(store, repairs, progress)
     yield from check_leftovers(store, survey, repairs, progress)
     yield from check_audit(store.audit.describe_audit(), store.settings)

@@ -105,9 +105,13 @@ class Pauses:
                 request_id="" if request_id is None else check_label(request_id, "request id"),
             )
         except NotPaused:
-            raise NotPaused(f"{found} is not paused; `pauses.all(paused=True)` has what is") from None
+            raise NotPaused(
+                f"{found} is not paused; `pauses.all(paused=True)`, or `poimen pauses`, has what is"
+            ) from None
         except StaleEpoch:
-            raise StaleEpoch(f"{found} was paused anew since epoch {epoch}; `pauses.state` has the newer one") from None
+            raise StaleEpoch(
+                f"{found} is not paused under epoch {epoch}; `pauses.state`, or `poimen pauses`, has the newer one"
+            ) from None
         self._let_go(reply)
         while reply.left and reply.released:
             reply = scripts.release_held(found.text)

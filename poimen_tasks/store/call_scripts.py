@@ -109,9 +109,14 @@ class CallScripts:
         reply = self._once("park_call", request, payloads, patience=patience, wait_out=message is not None)
         return reply[b"how"].decode(), reply.get(b"scope", b"").decode()
 
-    def release_parked(self, key: str) -> list[WaitingCall]:
-        """A parked call that was released but did not begin, to be published once more."""
-        return calls_of(self._once("release_parked", {"key": key}))
+    def release_parked(self, key: str, *, waits: bool = False) -> list[WaitingCall]:
+        """A parked call that was released but did not begin, to be published once more.
+
+        Args:
+            key: what it was parked under.
+            waits: its queue has messages, so it is likely among them: published again only if that lasts.
+        """
+        return calls_of(self._once("release_parked", {"key": key, "waits": waits}))
 
     def drop_call(self, key: str, *, why: str) -> bool:
         """A parked call was discarded where it came back; False when it is not parked."""

@@ -112,6 +112,8 @@ def test_idempotence_comes_first(name):
     natural = {
         "ask_item",
         "put_big",
+        "restore_slice",
+        "snapshot_cut",
         "renew_leases",
         "save_checkpoint",
         "scope_running",
@@ -143,13 +145,14 @@ def test_every_script_has_its_verb():
         if not name.startswith("_")
     }
     methods -= {
+        "note_failure",
         "activities",
         "await_audit",
         "cache_fail",
         "cache_renew",
         "count",
         "counters",
-    }  # two words of `cache_finish`, and plain reads
+    }  # further words of `cache_finish` and `note_snapshot`, and plain reads
     methods -= {"after", "before", "epoch", "get"}
     assert methods | {"finish"} == set(script_names())
 
@@ -248,6 +251,8 @@ def test_every_key_is_in_the_table(store, eventually):
         lanes.digest("v"), activity="acts.work", owner="r", lease=60.0, call=WaitingCall("m", b"message")
     )
     store.cache.cache_finish(lanes.entry("v"), owner="o")
+    store.snapshots.restore_begin("s1", workflow="z", holder="h", batches=["z"])
+    store.scripts.drain_workers(["w1"], actor="me", reason="")
     hide = {"scopes": ["g:u"], "keys": [], "actor": "me", "reason": ""}
     store.client.call("cache_invalidate", hide, owner="q", sequence=1)
 
@@ -257,7 +262,7 @@ def test_every_key_is_in_the_table(store, eventually):
         names = [
             name
             for name, row in TABLE.items()
-            if re.fullmatch(_pattern(row.form, key=row.form.startswith(("c:", "p:"))), form, re.DOTALL)
+            if re.fullmatch(_pattern(row.form, key=row.form.startswith(("c:", "p:", "s:r:"))), form, re.DOTALL)
         ]
         assert names, f"{form} is not in the table"
         found[names[0]] = store.client.redis.type(key).decode()
