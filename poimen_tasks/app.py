@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from celery import Celery
 
 from poimen_tasks import context
+from poimen_tasks._checks import check_flag
+from poimen_tasks.audit import Audit
 from poimen_tasks.cache import Cache
 from poimen_tasks.defaults import new_app
 from poimen_tasks.dispatch import (
@@ -25,10 +27,10 @@ from poimen_tasks.dispatch import (
 )
 from poimen_tasks.dispatch.hidden import register_callback_task
 from poimen_tasks.errors import InvalidArgument, SettingsError
-from poimen_tasks.health import Finding, Repairs, examine
+from poimen_tasks.health import Finding, Repairs, examine, glance
 from poimen_tasks.ids import check_name
 from poimen_tasks.model import BatchState, Item, OnExisting, Priority
-from poimen_tasks.pause import PauseReceipt, Pauses, PauseState
+from poimen_tasks.pause import PauseReceipt, Pauses, PauseState, Snapshots
 from poimen_tasks.policy import CachePolicy, RetryPolicy, policy
 from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
 from poimen_tasks.store import Store
@@ -82,11 +84,21 @@ class Poimen:
         register_callback_task(self.celery)
         #: The result cache.
         self.cache = Cache(self._load_settings, self._store, self._room.publish_landed)
+        #: Snapshots of workflows: taken, kept, brought back.
+        self.snapshots = Snapshots(self._load_settings, self._store, self._room.publish, self._room.publish_calls)
+        self._room.snapshots = self.snapshots
         #: What is paused, and waiting for that.
-        self.pauses = Pauses(self._store, lambda tickets: self._room.publish(tickets, {}), self._room.publish_calls)
+        self.pauses = Pauses(
+            self._store,
+            lambda tickets: self._room.publish(tickets, {}),
+            self._room.publish_calls,
+            forget=self.snapshots.delete,
+        )
         self._runtime = Runtime(
             self.celery, self._load_settings, self._store, self._room.publish, self.pauses.pause, self.pauses.resume
         )
+        #: The audit log.
+        self.audit = Audit(self._load_settings, self._store)
         register_each(self._runtime)
 
     @property
@@ -320,7 +332,7 @@ class Poimen:
 
     # --- pausing -------------------------------------------------------------------------------------------------
 
-    def pause(self, **options: Unpack[PauseOptions]) -> PauseReceipt:
+    def pause(self, *, snapshot: bool = False, **options: Unpack[PauseOptions]) -> PauseReceipt:
         """From now on nothing of a scope starts, on any machine, until it is resumed.
 
         The scope is exactly one of `workflow=`, `batch=`, `queue=`, `activity=` (a task or its name) and
@@ -333,12 +345,23 @@ class Poimen:
         - `terminate`: after the grace (none is 0) also end the processes of those that do not stop; they start anew.
         - `expires`: seconds after which it is resumed by itself; None: never.
         - `request_id`: a repeated request with the same id changes nothing, and gets the same receipt.
+        - `snapshot`: also keep the workflow on disk before returning; without it a worker does that once nothing of it
+          runs (see the setting `snapshot_on_pause`).
 
         Raises:
             InvalidArgument: none or several scopes, or an option is out of its range.
             InvalidId: an id breaks its rule.
+            SnapshotFailed: the pause holds, but the workflow was not kept on disk.
         """
-        return self.pauses.pause(**options)
+        check_flag("snapshot", snapshot)
+        if snapshot and options.get("workflow") is None:
+            raise InvalidArgument("snapshot=True is for a workflow: pause it with workflow=")
+        receipt = self.pauses.pause(**options)
+        if snapshot:
+            self.snapshots.keep_paused(
+                str(options.get("workflow")), actor=options.get("actor"), reason=options.get("reason", "")
+            )
+        return receipt
 
     def resume(self, **options: Unpack[ResumeOptions]) -> PauseState:
         """A scope, given as to `pause`, is paused no more; what other paused scopes cover stays held.
@@ -378,6 +401,14 @@ class Poimen:
         """
         running = context.current_item()
         return None if running is None else running.checkpoint(state)
+
+    def health(self) -> list[Finding]:
+        """Look at what costs next to nothing: the server, the workers, how far the audit log is behind.
+
+        Made for a probe that asks every few seconds; `doctor` looks at everything. A server that does not answer is a
+        finding of level error.
+        """
+        return list(glance(self._store()))
 
     def doctor(self, *, repair: bool = False, actor: str = "doctor") -> list[Finding]:
         """Check a live system: the server, the invariants, the fleet, settings that conflict.

@@ -29,6 +29,10 @@ UNSET: Any = type("Unset", (), {"__repr__": lambda _self: "UNSET"})()
 """No state was given: None is one."""
 
 
+def _no_task() -> None:
+    return None
+
+
 @dataclass(slots=True)
 class RunningItem:
     """The item that a lane runs now. One object a lane, refilled for each item.
@@ -43,6 +47,7 @@ class RunningItem:
         origin: what runs, for derived ids: the batch, or a callback's hidden batch, which has the round in its id.
         revoked: whether it was this item alone that was cancelled; set by `is_cancelled`.
         filed: the cache key and the labels of an item whose own run asks the cache, because its lane did not.
+        task: asks for the item's task id, by default its id; None for the item of a callback.
         dispatches: how many dispatches the body made so far; makes their derived ids stable over a retry.
     """
 
@@ -58,6 +63,7 @@ class RunningItem:
     revoked: bool = False
     dispatches: int = field(default=0)
     filed: tuple[CacheKey, Labels] | None = None
+    task: Callable[[], str | None] = _no_task
 
 
 @dataclass(slots=True, frozen=True)

@@ -26,9 +26,19 @@ PoimenError
 ├── StoreUnavailable         (ConnectionError) the Redis server does not answer
 ├── StoreRefused                            the Redis server refuses writes (memory, read-only, rights)
 ├── LayoutMismatch                          the stored data has another layout number
+├── SnapshotNotFound         (LookupError)  no snapshot of this workflow
+├── SnapshotConflict         (ValueError)   restored here already, or over a batch that is there
+├── SnapshotCorrupt                         a snapshot's file is torn, altered or not a snapshot
+├── SnapshotTooNew                          a newer version wrote the snapshot
+├── SnapshotFailed           (OSError)      a snapshot could not be written; what was there before is untouched
 ├── SignatureMismatch        (TypeError)    a call that the worker's function does not take
 ├── WorkerLost                              the worker died while it ran the item
 ├── Paused                                  raised inside a running task whose scope is paused: it runs again later
+├── AuditUnavailable         (OSError)      there is no audit log in the directory, or it cannot be read
+├── AuditCorrupt                            what was sealed is damaged or was changed
+├── AuditBacklog                            too many audit entries wait to be sealed
+├── AuditDiskError           (OSError)      the disk did not keep what was written; the sealer ends
+├── SealerConflict                          another sealer has the directory or the stream
 └── Cancelled                               raised inside a running task that was asked to stop
 ```
 """
@@ -36,6 +46,10 @@ PoimenError
 from __future__ import annotations
 
 __all__ = [
+    "AuditBacklog",
+    "AuditCorrupt",
+    "AuditDiskError",
+    "AuditUnavailable",
     "BatchExists",
     "BatchFailed",
     "BatchNotFound",
@@ -53,9 +67,15 @@ __all__ = [
     "Paused",
     "PayloadTooLarge",
     "PoimenError",
+    "SealerConflict",
     "SerializationError",
     "SettingsError",
     "SignatureMismatch",
+    "SnapshotConflict",
+    "SnapshotCorrupt",
+    "SnapshotFailed",
+    "SnapshotNotFound",
+    "SnapshotTooNew",
     "StaleEpoch",
     "StoreRefused",
     "StoreUnavailable",
@@ -197,6 +217,26 @@ class LayoutMismatch(PoimenError):
     """The stored data has another layout number; upgrade workers before producers."""
 
 
+class SnapshotNotFound(PoimenError, LookupError):
+    """There is no snapshot of this workflow."""
+
+
+class SnapshotConflict(PoimenError, ValueError):
+    """The snapshot was restored here already, or would go over a batch that is there."""
+
+
+class SnapshotCorrupt(PoimenError):
+    """The snapshot's file is torn, was altered, or is no snapshot."""
+
+
+class SnapshotTooNew(PoimenError):
+    """A newer version of this package wrote the snapshot."""
+
+
+class SnapshotFailed(PoimenError, OSError):
+    """The snapshot could not be written; the one before it is untouched."""
+
+
 class SignatureMismatch(PoimenError, TypeError):
     """The call does not fit the function that the worker has; never retried."""
 
@@ -207,6 +247,26 @@ class WorkerLost(PoimenError):
 
 class Paused(PoimenError):
     """The running item was asked to stop, because what it belongs to is paused; it runs again after the resume."""
+
+
+class AuditUnavailable(PoimenError, OSError):
+    """There is no audit log in the directory, or it cannot be read."""
+
+
+class AuditCorrupt(PoimenError):
+    """The sealed audit log is damaged or was changed: the message names the first bad line, and why."""
+
+
+class AuditBacklog(PoimenError):
+    """Too many audit entries wait in Redis to be sealed: start the sealer, `poimen audit seal`."""
+
+
+class AuditDiskError(PoimenError, OSError):
+    """The disk did not keep what the sealer wrote; a failed fsync is never tried again, the sealer ends."""
+
+
+class SealerConflict(PoimenError):
+    """Another sealer has the directory or the stream."""
 
 
 class Cancelled(PoimenError):

@@ -65,6 +65,10 @@ class Settings(BaseSettings):
         connect_timeout: seconds to wait for a connection to Redis.
         socket_timeout: seconds to wait for a reply of Redis.
         audit_unsealed_limit: audit entries kept in Redis while no sealer has ever registered.
+        audit_backlog: audit entries that may wait for a registered sealer before dispatch is refused.
+        audit_backlog_hard: the same, before running batches claim no more items.
+        audit_inline_bytes: longest field of an audit event that stands on its line; longer ones are kept by digest.
+        audit_max_bytes: most bytes of one audit event that is recorded.
         ticket_overdue: seconds after which a published ticket that nobody took is looked for.
         item_events_rate: items a second whose task events one process sends; others that failed or retried are extra.
         cache_max_entries: most entries of the result cache.
@@ -73,6 +77,10 @@ class Settings(BaseSettings):
         audit_cache_hits: an audit entry for hits of the cache too, which otherwise are only counted.
         allow_eviction: let a worker start on a Redis that deletes keys when its memory is short.
         allow_open_server: let a worker start on a Redis that other machines reach without a password.
+        snapshot_keep: how many snapshots of a workflow are kept.
+        snapshot_on_pause: take a snapshot of a paused workflow when none of its items runs any more.
+        shutdown_grace: seconds that running items may take after SIGTERM until they are asked to stop. None: no end.
+        restore_on_start: a worker that starts on an empty store restores the snapshots of its data directory.
         pause_plain_calls: plain messages of tasks ask whether a pause covers them before they start.
     """
 
@@ -99,6 +107,10 @@ class Settings(BaseSettings):
     connect_timeout: float = _seconds(5.0, "seconds, over 0", gt=0)
     socket_timeout: float = _seconds(5.0, "seconds, over 0", gt=0)
     audit_unsealed_limit: int = _count(100_000, "a whole number from 1")
+    audit_backlog: int = _count(500_000, "a whole number from 1")
+    audit_backlog_hard: int = _count(2_000_000, "a whole number from POIMEN_AUDIT_BACKLOG")
+    audit_inline_bytes: int = _count(64 * 1024, "bytes, from 1 to 16 MiB", 16 * _MIB)
+    audit_max_bytes: int = _count(8 * _MIB, "bytes, from 1 to 256 MiB", 256 * _MIB)
     ticket_overdue: float = _seconds(2.0, "seconds, over 0", gt=0)
     item_events_rate: float = _seconds(100.0, "a number, at least 0", ge=0)
     cache_max_entries: int = _count(100_000, "a whole number from 1")
@@ -107,6 +119,10 @@ class Settings(BaseSettings):
     audit_cache_hits: bool = Field(default=False, description="true or false")
     allow_eviction: bool = Field(default=False, description="true or false")
     allow_open_server: bool = Field(default=False, description="true or false")
+    snapshot_keep: int = _count(2, "a whole number from 1 to 100", 100)
+    snapshot_on_pause: bool = Field(default=True, description="true or false")
+    shutdown_grace: float | None = _seconds(None, "seconds, at least 0", ge=0)
+    restore_on_start: bool = Field(default=False, description="true or false")
     pause_plain_calls: bool = Field(default=True, description="true or false")
 
     def __init__(self, **values: Any) -> None:
@@ -151,6 +167,13 @@ class Settings(BaseSettings):
     @classmethod
     def _at_home(cls, value: Path) -> Path:
         return value.expanduser()
+
+    @field_validator("audit_backlog_hard")
+    @classmethod
+    def _above_soft_limit(cls, value: int, info: ValidationInfo) -> int:
+        if value < info.data.get("audit_backlog", value):
+            raise ValueError(f"at least POIMEN_AUDIT_BACKLOG, {info.data['audit_backlog']}")
+        return value
 
     @field_validator("tick", mode="before")
     @classmethod

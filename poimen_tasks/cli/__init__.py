@@ -10,7 +10,23 @@ from typing import Any
 import click
 
 import poimen_tasks
-from poimen_tasks.cli import cache, cancel, concurrency, doctor, pausing, retry, run, status, up, watch, worker
+from poimen_tasks.cli import (
+    audit,
+    cache,
+    cancel,
+    concurrency,
+    doctor,
+    drain,
+    health,
+    pausing,
+    retry,
+    run,
+    snapshot,
+    status,
+    up,
+    watch,
+    worker,
+)
 from poimen_tasks.cli.output import APP, Failure
 from poimen_tasks.errors import PoimenError
 
@@ -45,6 +61,10 @@ class _Commands(click.Group):
         retry.retry,
         concurrency.concurrency,
         cache.cache,
+        snapshot.snapshot,
+        drain.drain,
+        audit.audit,
+        health.health,
         doctor.doctor,
     ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -57,7 +77,7 @@ def main(ctx: click.Context, app: str | None) -> None:
 
     \b
     Begin on one machine, with nothing installed but this package and its [server] extra:
-      poimen up -A shop                 a private server and a worker
+      poimen up -A shop                 a private server, a worker and a sealer
       poimen status -A shop             in another terminal
       poimen run -A shop calls.jsonl    a file of calls, without a program of your own
     Then start more workers, on any machine:

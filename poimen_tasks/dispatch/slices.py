@@ -111,6 +111,7 @@ class _Draft:
         self._ids: list[str] | None = None
         self._big: list[tuple[int, bytes]] = []
         self._digests: list[tuple[int, bytes]] = []
+        self._labels: list[tuple[int, list[str]]] = []
         self._bytes = 0
 
     def _is_heavy(self, chunk: Chunk | None = None) -> bool:
@@ -138,6 +139,8 @@ class _Draft:
         if digests is not None:
             self._digests.append((lo // CHUNK, digests))
         extras = chunk.extras
+        if extras and any("t" in extra for extra in extras):
+            self._labels.append((lo // CHUNK, [extra.get("t", "") for extra in extras]))
         if moved:
             extras = [dict(extra) for extra in extras] if extras else [{} for _ in range(count)]
             for i, _ in moved:
@@ -200,7 +203,7 @@ class _Draft:
             twice = next(item_id for item_id, times in Counter(ids).items() if times > 1)
             places = [self.position - self.count + i for i, item_id in enumerate(ids) if item_id == twice]
             raise DuplicateItem(f'item id "{twice}" is used {len(places)} times, at positions {places[:4]}')
-        made = Slice(self.count, self._chunks, self._runs, self._delayed, ids, self._big, self._digests)
+        made = Slice(self.count, self._chunks, self._runs, self._delayed, ids, self._big, self._digests, self._labels)
         self._clear()
         return made
 

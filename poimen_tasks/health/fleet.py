@@ -1,4 +1,4 @@
-"""Checks of the workers, of the slots they hold, and of the audit stream."""
+"""Checks of the workers, and of the slots they hold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from poimen_tasks.store.reads import WorkerInfo
 if TYPE_CHECKING:
     from poimen_tasks.store import Store
 
-__all__ = ["LIVE", "check_audit", "check_slots", "check_workers", "drift_in_words"]
+__all__ = ["LIVE", "check_slots", "check_workers", "drift_in_words"]
 
 #: Seconds after its last sign of life for which a worker counts as alive.
 LIVE = 6.0
@@ -71,13 +71,3 @@ def drift_in_words(rows: Sequence[Sequence[Any]]) -> list[str]:
         f"queue {row[0].decode()}: counted are tickets {row[1]} and lanes {row[3]}, there are {row[2]} and {row[4]}"
         for row in rows
     ]
-
-
-def check_audit(dropped: int) -> Finding:
-    """Audit entries that were dropped while nothing moved them to disk."""
-    if not dropped:
-        return Finding(Level.OK, "audit", "audit stream", "no entry was dropped")
-    return Finding(
-        Level.WARNING, "audit", "audit stream", f"{dropped:,} old entries were dropped: nothing moves them to disk",
-        "if you need the audit log, run a sealer",
-    )  # fmt: skip

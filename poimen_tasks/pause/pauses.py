@@ -24,6 +24,8 @@ __all__ = ["Pauses"]
 
 _MOST_REASON = 1000
 _BLOCK = 60.0
+#: An outage that a wait outlasts.
+_OUTAGE = 60.0
 _LEAST_RATE, _MOST_RATE = 1e-3, 1e9
 
 
@@ -38,10 +40,13 @@ class Pauses:
         store: Callable[[], Store],
         publish: Callable[[Sequence[Ticket]], None],
         publish_calls: Callable[[Sequence[WaitingCall]], None],
+        *,
+        forget: Callable[[str], int],
     ) -> None:
         self._store = store
         self._publish = publish
         self._publish_calls = publish_calls
+        self._forget = forget
         self._seen: dict[Scope, str] = {}
 
     # -- steering --------------------------------------------------------------------------------------------------
@@ -127,6 +132,8 @@ class Pauses:
     def reset(self, workflow: str | None = None, *, actor: str | None = None, **scope: Unpack[OtherScopes]) -> bool:
         """Forget that a scope was ever paused. Returns whether there was anything to forget.
 
+        Of a workflow also its snapshots, in this process's data directory.
+
         Raises:
             InvalidArgument: it is paused; resume it first.
         """
@@ -136,7 +143,7 @@ class Pauses:
         except InvalidArgument:
             raise InvalidArgument(f"{found} is paused: resume it first") from None
         self._seen.pop(found, None)
-        return known
+        return bool(self._forget(workflow)) or known if workflow is not None else known
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
@@ -212,6 +219,7 @@ class Pauses:
 
         Raises:
             PauseTimeout: neither happened in time.
+            StoreUnavailable: Redis did not answer for a minute, or until the timeout.
         """
         found = Scope.of(workflow=workflow, **scope)
         if timeout is not None:
@@ -220,7 +228,8 @@ class Pauses:
         reads = self._store().pause_reads
         while True:
             left = deadline - time.monotonic()
-            signal = reads.next_signal(found.text, after=self._note(found), block=min(_BLOCK, max(0.0, left)))
+            block, patience = min(_BLOCK, max(0.0, left)), min(_OUTAGE, max(0.0, left))
+            signal = reads.next_signal(found.text, after=self._note(found), block=block, patience=patience)
             if signal is not None:
                 self._seen[found], paused = signal
                 return paused

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from poimen_tasks.settings import Settings
+from poimen_tasks.store.audit_entries import AuditEntries
+from poimen_tasks.store.audit_scripts import AuditScripts
 from poimen_tasks.store.cache_scripts import CacheScripts
 from poimen_tasks.store.call_scripts import CallScripts
 from poimen_tasks.store.client import Client, Refusal
@@ -11,8 +13,11 @@ from poimen_tasks.store.pause_reads import PauseReads
 from poimen_tasks.store.pause_scripts import PauseScripts
 from poimen_tasks.store.reads import Reads
 from poimen_tasks.store.scripts import Scripts
+from poimen_tasks.store.snapshot_scripts import SnapshotScripts
 
 __all__ = [
+    "AuditEntries",
+    "AuditScripts",
     "CacheScripts",
     "CallScripts",
     "Client",
@@ -22,6 +27,7 @@ __all__ = [
     "Reads",
     "Refusal",
     "Scripts",
+    "SnapshotScripts",
     "Store",
 ]
 
@@ -36,6 +42,9 @@ class Store:
         self.cache = CacheScripts(self.client)
         self.calls = CallScripts(self.client)
         self.pauses = PauseScripts(self.client)
+        self.snapshots = SnapshotScripts(self.client)
         self.pause_reads = PauseReads(self.client)
+        self.audit = AuditScripts(self.client)
         self.reads = Reads(self.client)
+        self.entries = AuditEntries(self.client)
         self.settings = settings

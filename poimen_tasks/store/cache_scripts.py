@@ -80,7 +80,11 @@ class CacheScripts:
     def __init__(self, client: Client) -> None:
         self.client = client
         settings = client.settings
-        self._unsealed = {"unsealed": settings.audit_unsealed_limit, "overdue": settings.ticket_overdue}
+        self._unsealed = {
+            "unsealed": settings.audit_unsealed_limit,
+            "overdue": settings.ticket_overdue,
+            "hard": settings.audit_backlog_hard,
+        }
         self.limits = {"entries": settings.cache_max_entries, "bytes": settings.cache_max_bytes}
 
     def _call(self, name: str, request: dict[str, Any], payloads: tuple[bytes, ...] = ()) -> Any:

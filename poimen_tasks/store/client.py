@@ -30,17 +30,20 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from poimen_tasks.errors import (
+    AuditBacklog,
     BatchNotFound,
     DuplicateItem,
     InvalidArgument,
     LayoutMismatch,
     NotPaused,
     PoimenError,
+    SnapshotConflict,
     StaleEpoch,
     StoreRefused,
     StoreUnavailable,
 )
 from poimen_tasks.settings import Settings, mask_url
+from poimen_tasks.store.direct import Direct, pack
 from poimen_tasks.store.keys import LAYOUT, Keys
 from poimen_tasks.store.loader import Script, load_script, script_names
 
@@ -63,6 +66,14 @@ _TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
         LayoutMismatch,
         f"the stored data has layout {{}}, this version reads layout {LAYOUT}: upgrade workers before producers",
     ),
+    "BACKLOG": (
+        AuditBacklog,
+        (
+            "{} audit entries wait to be sealed, more than POIMEN_AUDIT_BACKLOG allows: start the sealer "
+            "(`poimen audit seal`) and dispatch again when it has caught up, or do without it "
+            "(`poimen audit seal --unregister`)"
+        ),
+    ),
     "CANCELLED": (InvalidArgument, "batch {!r} was cancelled: dispatch its failed items as a new batch"),
     "CALLBACKS": (
         InvalidArgument,
@@ -71,6 +82,12 @@ _TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
     "NOT_PAUSED": (NotPaused, "{} is not paused"),
     "PAUSED": (InvalidArgument, "{} is paused: resume it first"),
     "STALE_EPOCH": (StaleEpoch, "{} is not paused under the epoch that was given: somebody paused it anew"),
+    "LIVE": (
+        SnapshotConflict,
+        "batch {!r} is there already: a snapshot is restored where its batches are not, as into an empty Redis",
+    ),
+    "RESTORED": (SnapshotConflict, "the snapshot of workflow {!r} was restored here already; it is not restored twice"),
+    "RESTORING": (SnapshotConflict, "{!r}: somebody else is restoring this snapshot here; wait for it"),
     "TOO_MANY": (InvalidArgument, "{} items at once are too many: at most 500 a call"),
     "PARTS": (
         InvalidArgument,
@@ -142,6 +159,8 @@ class Client:
             socket_keepalive=True,
             retry=Retry(NoBackoff(), 0),
         )
+        self._root = self.keys.root.encode()
+        self._direct = Direct(self.redis.connection_pool)
 
     def warm_up(self) -> None:
         """Open a connection and read the scripts, so that the first call need not.
@@ -155,6 +174,7 @@ class Client:
 
     def close(self) -> None:
         """Close every connection; the next use opens new ones."""
+        self._direct.close()
         self.redis.close()
         self.redis.connection_pool.disconnect()
 
@@ -226,6 +246,25 @@ class Client:
 
         value: bytes | None = self.read(run)
         return value
+
+    def direct(self, name: str, *arguments: bytes) -> bytes:
+        """Run such a script over this thread's own connection, which is faster still.
+
+        Raises:
+            StoreUnavailable: no answer within the connect timeout.
+            StoreRefused: the server refuses writes.
+        """
+        script = load_script(name)
+        command = pack(b"EVALSHA", script.sha.encode(), b"1", self._layout.encode(), self._root, *arguments)
+
+        def run(redis: Any) -> Any:
+            try:
+                return self._direct.send(command)
+            except NoScriptError:
+                redis.script_load(script.source)
+                return self._direct.send(command)
+
+        return bytes(self.read(run))
 
     @staticmethod
     def _evaluate(redis: Any, script: Script, arguments: tuple[Any, ...]) -> bytes:

@@ -45,6 +45,9 @@ TABLE: dict[str, Key] = {
     "big": Key("b:{batch}/big", "hash", "position to a call that is too large for its chunk", _RETENTION),
     "ids": Key("b:{batch}/ids", "hash", "custom item id to position", _RETENTION),
     "names": Key("b:{batch}/names", "hash", "chunk number to the custom ids of its items", _RETENTION),
+    "labels": Key(
+        "b:{batch}/labels", "hash", "chunk number to the task ids of its items, where any has one", _RETENTION
+    ),
     "fresh": Key("b:{batch}/f/{part}", "list", "never claimed ranges of a partition", "until claimed"),
     "back": Key("b:{batch}/k/{part}", "list", "positions that came back, of a partition", "until claimed"),
     "running": Key("b:{batch}/running", "hash", "lane token to the ranges it holds", "until finished"),
@@ -105,6 +108,9 @@ TABLE: dict[str, Key] = {
     ),
     "parked": Key("b:{batch}/parked", "hash", "position to the cache key it waits for", "until the batch is over"),
     "digests": Key("b:{batch}/digests", "hash", "chunk number to 32 bytes an item: its cache key", _RETENTION),
+    "restored": Key("s:r:{snapshot}", "hash", "a snapshot that was restored here, or is being", "a year; a day before"),
+    "restoring": Key("s:ing", "zset", "workflows that are being restored, by when that is given up", "until restored"),
+    "drains": Key("drains", "hash", "worker that is asked to leave to who asked, when and why", "until it has left"),
     "audit": Key("audit", "stream", "one entry a state change", "until sealed, or the unsealed limit"),
     "audit_meta": Key("audit:meta", "hash", "epoch, sealer, count of dropped entries", "for ever"),
 }
@@ -116,6 +122,7 @@ BATCH_KEYS = (
     "big",
     "ids",
     "names",
+    "labels",
     "running",
     "delayed",
     "attempts",

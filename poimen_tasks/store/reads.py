@@ -148,7 +148,7 @@ class Reads:
         parts, total, named = self.field(batch, "parts", "total", "named")
         if parts is None:
             raise BatchNotFound(f"batch {batch!r} is not known: it was never dispatched, or its retention is over")
-        if named and int(named):
+        if int(named or 0) & 1:
             found = self.client.read(lambda redis: redis.hget(self.keys.build("ids", batch), item_id))
             if found is not None:
                 return int(found)
@@ -156,7 +156,7 @@ class Reads:
             item_id.isascii() and item_id.isdigit() and str(int(item_id)) == item_id and int(item_id) < int(total or 0)
         ):
             return None
-        return int(item_id) if not int(named or 0) or self._is_unnamed(batch, int(item_id)) else None
+        return int(item_id) if not int(named or 0) & 1 or self._is_unnamed(batch, int(item_id)) else None
 
     def _is_unnamed(self, batch: str, position: int) -> bool:
         """True when the item's slice came before the first custom id: only from there on the store knows ids."""

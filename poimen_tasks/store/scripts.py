@@ -60,6 +60,9 @@ def _slice_request(offset: int, piece: Slice, parts: Sequence[Part]) -> tuple[di
     }
     if piece.digests:
         request["digests"] = [list(pair) for pair in piece.digests]
+    if piece.labels:
+        # Packed here: the script passes them on unread.
+        request["labels"] = [[number, msgpack.packb(tasks, use_bin_type=False)] for number, tasks in piece.labels]
     return request, (*piece.chunks, *(data for _, data in piece.big))
 
 
@@ -82,7 +85,11 @@ class Scripts:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._bounds = {"overdue": client.settings.ticket_overdue, "unsealed": client.settings.audit_unsealed_limit}
+        self._bounds = {
+            "overdue": client.settings.ticket_overdue,
+            "unsealed": client.settings.audit_unsealed_limit,
+            "hard": client.settings.audit_backlog_hard,
+        }
         # What a lane's results may take in the cache goes with every step: it costs less than asking.
         self._limits = {"entries": client.settings.cache_max_entries, "bytes": client.settings.cache_max_bytes}
         self._producer = max(15.0, 3 * client.settings.lease)
@@ -117,6 +124,7 @@ class Scripts:
             "b": batch,
             "seal": seal,
             "producer": self._producer,
+            "soft": self.client.settings.audit_backlog,
             "callbacks": [list(c) for c in callbacks],
         }
         reply = self._once("open_batch", request, payloads)
@@ -228,6 +236,14 @@ class Scripts:
             "leave": leave,
         }
         return self._once("tick", request, patience=1.0)  # type: ignore[no-any-return]
+
+    def drain_workers(self, workers: Sequence[str], *, actor: str, reason: str) -> list[str]:
+        """Ask these workers (by the names under which they tick) to leave; returns those that are there."""
+        asked: list[str] = []
+        for at in range(0, len(workers), 500):
+            request = {"workers": list(workers[at : at + 500]), "actor": actor, "reason": reason}
+            asked += [name.decode() for name in self._once("drain_workers", request) or ()]
+        return asked
 
     def check_batch(self, batch: str, *, repair: bool = False) -> dict[bytes, Any]:
         """Hold the counters against the lists."""

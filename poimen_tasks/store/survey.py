@@ -81,10 +81,6 @@ class Survey:
         layout = read(lambda redis: redis.get(self._keys.build("layout")))
         return ServerFacts(info, read(_config), read(_is_open), None if layout is None else _text(layout))
 
-    def audit_dropped(self) -> int:
-        """Audit entries that were dropped because nothing moved them to disk."""
-        return int(self._client.read(lambda redis: redis.hget(self._keys.build("audit_meta"), "dropped")) or 0)
-
     def open_batches(self) -> Iterator[str]:
         """Batches that are not over, newest first, and the hidden ones of callbacks that are not."""
         at = 0

@@ -48,6 +48,7 @@ class Slice(NamedTuple):
         ids: the ids of all its items, or None when each is its position.
         big: `(position, encoded call)` of the calls that are stored out of line.
         digests: `(chunk number, 32 bytes an item)`: cache keys, for chunks that have items with one; zeros for none.
+        labels: `(chunk number, task ids)`, for chunks that have items with one; an empty text for none.
     """
 
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of a slice
@@ -57,6 +58,7 @@ class Slice(NamedTuple):
     ids: list[str] | None
     big: list[tuple[int, bytes]]
     digests: list[tuple[int, bytes]] = []  # noqa: RUF012 - a default that nobody changes
+    labels: list[tuple[int, list[str]]] = []  # noqa: RUF012 - a default that nobody changes
 
 
 class Ticket(NamedTuple):

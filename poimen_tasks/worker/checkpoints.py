@@ -46,6 +46,8 @@ class Checkpoints:
             self._told(asked)
         elif perf_counter() - self._asked_at >= _ASK_EVERY:
             self._told(self._try(run[1]))
+        elif lane.host.stopping():
+            self._told(None)
         return None if self._saved is None else codec.decode(self._saved)
 
     def _ask(self, position: int, *, want: bool) -> ItemAsked:
@@ -82,6 +84,8 @@ class Checkpoints:
 
     def _told(self, asked: ItemAsked | None) -> None:
         self._asked_at = perf_counter()
+        if self._lane.host.stopping():
+            raise PausedItem("the worker leaves")
         if asked is None:
             return
         running = self._lane._running  # noqa: SLF001

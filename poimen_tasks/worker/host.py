@@ -27,6 +27,7 @@ class LaneHost:
         publish: publishes tickets; never raises for an unreachable broker.
         publish_calls: publishes plain calls that waited for a result; never raises either.
         leaving: True when the worker shuts down.
+        stopping: True when it does, and the grace of running items is over.
         known_elsewhere: whether another worker knows a task (and serves a queue) that this one does not know.
         others_wait: True when messages other than tickets wait for a slot of this worker.
         events: where task events go; None when nobody could be told.
@@ -44,6 +45,7 @@ class LaneHost:
     leaving: Callable[[], bool]
     others_wait: Callable[[], bool]
     known_elsewhere: Callable[[str, str], bool]
+    stopping: Callable[[], bool] = lambda: False
     pool: Pool = field(default_factory=Pool)
     eager: bool = False
     events: EventStream | None = None

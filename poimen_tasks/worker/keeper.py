@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 #: Portions of one scope at a time: leases are renewed between.
 _MOST_PORTIONS = 20
+_MOST_SERVED = 10_000
 
 
 class Keeper:
@@ -59,12 +60,16 @@ class Keeper:
         reserved: Callable[[], int],
         events: EventStream,
         events_enabled: Callable[[], bool],
+        drain: Callable[[], None],
+        look_after: Callable[[], None],
     ) -> None:
         self.name = name
         self.store = self._store = store
         self.revocations = Revocations(store, done=self._revoked)
         self._events = events
         self._events_enabled = events_enabled
+        self._drain = drain
+        self._look_after = look_after
         self._offers = offers
         self._details = msgpack.packb({**details, "pid": os.getpid()})
         self._publish = publish
@@ -74,6 +79,7 @@ class Keeper:
         self._lanes = KnownLanes()
         self._spared: set[str] = set()
         self._ended: set[LaneKey] = set()
+        self._served: dict[str, None] = {}
         self._lost: SimpleQueue[tuple[LaneKey, str, str]] = SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="poimen-keeper", daemon=True)
@@ -102,6 +108,31 @@ class Keeper:
     def lane_began(self, lane: KnownLane) -> None:
         """A child began a lane; its lease is renewed from here."""
         self._lanes.add(lane)
+        self._served[lane.batch] = None
+        if len(self._served) > _MOST_SERVED:
+            del self._served[next(iter(self._served))]
+
+    def served(self) -> list[str]:
+        """Batches that lanes of this worker served, the newest 10,000 of them."""
+        return list(self._served)
+
+    def end_lane(self, lane: KnownLane, why: str) -> None:
+        """End a lane's process, where it has one: what it holds goes back as if it had not begun. From any thread."""
+        # Said first: whatever else hears of the process's end must not count it as a loss.
+        self._ended.add(lane.key)
+        if lane.kill():
+            log.warning("batch %s: killed process %d: %s", lane.batch, lane.pid, why)
+            self.lane_lost(lane.key, "paused", why)
+            return
+        self._ended.discard(lane.key)
+        if lane.batch not in self._spared:
+            self._spared.add(lane.batch)
+            log.warning(
+                "batch %s: %s, but only prefork can end a body: its running items go on to their end, or to their next "
+                "checkpoint()",
+                lane.batch,
+                why,
+            )
 
     def lanes(self) -> list[KnownLane]:
         """The lanes of this worker."""
@@ -133,7 +164,8 @@ class Keeper:
                 log.exception("keeper: unexpected error; it goes on")
                 self._stopping.wait(settings.tick)
         try:
-            self._settle_lost(timeout=0)
+            while not self._lost.empty():
+                self._settle_lost(timeout=0)
             self._beat(leave=True)
         except PoimenError as error:
             log.warning("keeper: could not say goodbye: %s", error)
@@ -183,6 +215,8 @@ class Keeper:
             lease=settings.lease,
             leave=leave,
         )
+        if chores.get(b"drain"):
+            self._drain()
         if chores[b"leader"]:
             self._lead(chores)
 
@@ -217,7 +251,7 @@ class Keeper:
                 elif answer == "kill":
                     self._kill(lanes[key])
                 elif answer == "stop":
-                    self._end(lanes[key])
+                    self.end_lane(lanes[key], "paused with terminate")
                 elif answer.startswith("signal:"):
                     self._signal(lanes[key], answer)
 
@@ -230,23 +264,6 @@ class Keeper:
             log.warning(
                 "batch %s was cancelled with terminate, but only prefork can end a body: its running items go on to "
                 "their end, or to their next checkpoint()",
-                lane.batch,
-            )
-
-    def _end(self, lane: KnownLane) -> None:
-        """What a lane runs is paused with `terminate`, and did not stop when it was asked to."""
-        # Said first: whatever else hears of the process's end must not count it as a loss.
-        self._ended.add(lane.key)
-        if lane.kill():
-            log.warning("batch %s is paused with terminate: killed process %d", lane.batch, lane.pid)
-            self.lane_lost(lane.key, "paused", "terminated by a pause")
-            return
-        self._ended.discard(lane.key)
-        if lane.batch not in self._spared:
-            self._spared.add(lane.batch)
-            log.warning(
-                "batch %s is paused with terminate, but only prefork can end a body: its running items go on to their "
-                "end, or to their next checkpoint()",
                 lane.batch,
             )
 
@@ -277,6 +294,7 @@ class Keeper:
             self._broker.issue(scripts.promote_batch(batch.decode()))
         self._tend_pauses(chores)
         self._tend_cache(chores)
+        self._look_after()
         self.calls.tend(chores)
         self._broker.check([member.decode().split("\t") for member in chores[b"tickets"]])
 

@@ -79,7 +79,7 @@ class Lane(LaneCalls):
 
     def _run(self) -> str:
         born = quantum = perf_counter()
-        reply = self._step("step", {"begin": True, "k": 1, "t": "free"}, LaneReport())
+        reply = self._step(*self._first_step(), LaneReport())
         if self._ended is not None:
             return self._ended
         self._begin(reply[b"info"])
@@ -120,6 +120,12 @@ class Lane(LaneCalls):
                 self._timer.close()
         return str(self._ended)
 
+    def _first_step(self) -> tuple[str, dict[str, Any]]:
+        """Begin and claim; or, when this worker was told to leave while it had the message, hand the slot on."""
+        if self.host.leaving() and not self.host.eager:
+            return "finish", {"begin": True, "k": 0, "t": "yield"}
+        return "step", {"begin": True, "k": 1, "t": "free"}
+
     def _take(self, reply: dict[bytes, Any]) -> bool:
         """Open a claim; False when it is another worker's to run, and this lane ends."""
         self._open_claim(reply)
@@ -156,8 +162,16 @@ class Lane(LaneCalls):
             self._is_cancelled,
             Checkpoints(self),
             origin=self.batch,
+            task=self._task_id,
         )
         self._outer = context.enter(self._running)
+
+    def _task_id(self) -> str | None:
+        """The task id of the item that runs."""
+        if self.parent is not None:
+            return None
+        item_id, extras = self._claim.labels(self._at)
+        return str(extras.get("t", item_id))
 
     def _is_anothers(self) -> bool:
         """True when this worker does not know the claimed task, but another one does: a deployment is under way."""

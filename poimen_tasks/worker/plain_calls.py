@@ -71,7 +71,7 @@ class PlainCalls:
             refusal = self._begin(task, call, request)
             if refusal:
                 return ignored(refusal)
-            # What the body sends in its place, with `replace`, takes over its id and headers, and is no copy.
+            # What the body sends in its own place, `replace` for one, takes over its id and headers, and is no copy.
             request.pop(PARKED_HEADER, None)
             before = context.enter_call(context.RunningCall(uuid, call.workflow, call.batch, begun=not self._away))
             try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from poimen_tasks.worker.broker import QueueDepths
 from poimen_tasks.worker.cached_calls import install_cache
 from poimen_tasks.worker.call_keeping import CallKeeper
 from poimen_tasks.worker.celery_compat import check_tracer, quicken_requests
+from poimen_tasks.worker.departure import SETTLING, Departure, heed_signals, restore_all
 from poimen_tasks.worker.deployments import KNOWN, known_elsewhere, mark_of
 from poimen_tasks.worker.events import EventStream, are_enabled
 from poimen_tasks.worker.host import LaneHost
@@ -38,6 +40,7 @@ from poimen_tasks.worker.known_lanes import KnownLane
 from poimen_tasks.worker.lane import Lane
 from poimen_tasks.worker.origin import install_origin
 from poimen_tasks.worker.pace import Paces
+from poimen_tasks.worker.pause_snapshots import PauseSnapshots
 from poimen_tasks.worker.plain_calls import PlainCalls
 from poimen_tasks.worker.pools import Pool, pool_of
 from poimen_tasks.worker.retrying import install_retry
@@ -47,6 +50,8 @@ from poimen_tasks.worker.wake import install_wake
 
 if TYPE_CHECKING:
     from celery import Celery
+
+    from poimen_tasks.pause.snapshots import Snapshots
 
 __all__ = ["WorkerRoom"]
 
@@ -141,6 +146,10 @@ class WorkerRoom:
         self._hostname = ""
         self._lane_task = self._register_lane()
         self._serves = False
+        self._departure: Departure | None = None
+        self._pause_snapshots: PauseSnapshots | None = None
+        #: Given by the app, once it has them.
+        self.snapshots: Snapshots | None = None
         self._plain = PlainCalls(app, lambda: self.store, lambda: self._hostname)
         install_origin()
         install_wake(app)
@@ -219,6 +228,7 @@ class WorkerRoom:
             publish_calls=self.publish_calls,
             leaving=self._is_leaving,
             others_wait=lambda: self._shared.others_wait,
+            stopping=lambda: self._shared.stopping,
             known_elsewhere=self._known_elsewhere,
             pool=self._pool,
             eager=eager,
@@ -305,7 +315,7 @@ class WorkerRoom:
         self._serves = True
         self._finalized()  # tasks may have been registered since, by a class or late in a module
         self._hostname = sender.hostname
-        self._shared.leaving = False  # a process may run one worker after another
+        self._shared.leaving = self._shared.stopping = False  # a process may run one worker after another
         quicken_requests(self.app)
         # An AMQP broker pushes as many messages as are unacknowledged at most: with early acknowledgement a busy worker
         # would be sent more, and hold them while another idles. Redis hands out what is asked for.
@@ -376,8 +386,11 @@ class WorkerRoom:
             reserved=lambda: len(worker_state.reserved_requests) - len(worker_state.active_requests),
             events=self.events,
             events_enabled=lambda: are_enabled(sender),
+            drain=self._drained,
+            look_after=self._look_after,
         )
         self._lane_task.keeper = self._keeper
+        self._prepare_departure(self._keeper)
         self._keeper.start()
 
     def _task_received(self, sender: Any = None, request: Any = None, **_: Any) -> None:
@@ -401,11 +414,51 @@ class WorkerRoom:
         if stream is not None:
             stream.close()
 
-    def _shutting_down(self, sender: Any = None, **_: Any) -> None:
+    # -- leaving -----------------------------------------------------------------------------------------------------
+
+    def _prepare_departure(self, keeper: Keeper) -> None:
+        if self.snapshots is None:
+            return
+        settings = self.store.settings
+        self._departure = Departure(keeper, self._shared, grace=settings.shutdown_grace, snapshots=self.snapshots)
+        if settings.snapshot_on_pause:
+            self._pause_snapshots = PauseSnapshots(keeper.store, self.snapshots)
+        if settings.restore_on_start:
+            arguments = (keeper.store, self.snapshots)
+            threading.Thread(target=restore_all, args=arguments, name="poimen-restore", daemon=True).start()
+        heed_signals(self._asked_to_leave)
+
+    def _asked_to_leave(self, *, cold: bool) -> None:
+        """A signal came. Of a cold shutdown Celery tells only when its soft part is over, and ends the pool then."""
+        soft = float(self.app.conf.worker_soft_shutdown_timeout or 0.0)
+        self._leave(within=max(0.0, soft - SETTLING) if cold else None)
+
+    def _leave(self, *, within: float | None) -> None:
+        self._shared.leaving = True
+        if self._departure is not None:
+            self._departure.begin(within=within)
+
+    def _drained(self) -> None:
+        """`poimen drain` asks for this worker: the same as SIGTERM."""
+        if not self._shared.leaving:
+            log.warning("asked to drain: this worker leaves")
+            self._leave(within=None)
+            state: Any = worker_state
+            state.should_stop = 0  # Celery's loop looks at it and ends as after SIGTERM
+
+    def _look_after(self) -> None:
+        """The elected keeper's, each tick."""
+        if self._pause_snapshots is not None:
+            self._pause_snapshots.look()
+
+    def _shutting_down(self, sender: Any = None, how: str = "", **_: Any) -> None:
         if sender in (None, self._hostname):
-            self._shared.leaving = True
+            self._leave(within=0.0 if how == "Cold" else None)
 
     def _worker_shutdown(self, **_: Any) -> None:
+        departure, self._departure = self._departure, None
+        if departure is not None:
+            departure.join()
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             self._lane_task.keeper = None

@@ -28,6 +28,15 @@ class SharedState:
         self._memory[0] = int(value)
 
     @property
+    def stopping(self) -> bool:
+        """True when the worker's grace is over: bodies are to stop at their next checkpoint."""
+        return self._memory[3] == 1
+
+    @stopping.setter
+    def stopping(self, value: bool) -> None:
+        self._memory[3] = int(value)
+
+    @property
     def others_wait(self) -> bool:
         """True when messages other than this fleet's tickets wait for a slot of this worker."""
         return self._memory[1] == 1

@@ -16,6 +16,8 @@ from poimen_tasks import CachePolicy, Cancelled, Paused, Poimen, RetryPolicy, po
 
 poimen = Poimen("shop")
 app = poimen.celery
+if soft := os.environ.get("SHOP_SOFT"):
+    app.conf.worker_soft_shutdown_timeout = float(soft)
 # Not shared with other apps: the module is imported anew for each test.
 task = partial(poimen.task, shared=False)
 
@@ -376,6 +378,17 @@ def leans_on(path: str, name: str, other: str) -> str:
 
 
 @task
+def decide(reasoning: str) -> str:
+    """Record a decision of its own; who and what about is the running item's."""
+    return poimen.audit.planner_decision(action="decided", reasoning=reasoning).event_id
+
+
+@task
+def change(paths: list[str]) -> str:
+    """Record what it changed, under another name than the dispatcher's."""
+    return poimen.audit.implementer_change(action="changed", files_modified=paths, actor="bob").event_id
+
+
 def stepping(path: str, name: str, steps: int, seconds: float = 0.05) -> int:
     """Work in steps, saving after each how many are done."""
     done = poimen.checkpoint() or 0
@@ -448,3 +461,15 @@ def looks() -> Any:
 def saves_a_set() -> None:
     """Save what does not travel."""
     poimen.checkpoint({"done": {1, 2}})
+
+
+@task(retry=RetryPolicy(max_attempts=3, initial=0.05, jitter=False, retry_on=(ConnectionError,)))
+def cycled(path: str, number: int) -> int:
+    """Note the run; every seventeenth fails, every eleventh is retried once at least."""
+    note(path, f"run {number}")
+    time.sleep(0.005)
+    if number % 17 == 5:
+        raise ValueError(number)
+    if number % 11 == 3 and Path(path).read_text().split("\n").count(f"run {number}") < 2:
+        raise ConnectionError(number)
+    return number * number

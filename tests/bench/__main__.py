@@ -43,6 +43,16 @@ GROUPS = {
     "cache_kills": "cache_kills",
     "pause": "pause",
     "pause_trials": "pause",
+    "snapshots": "snapshots",
+    "snapshot_cycles": "snapshots",
+    "sealer": "sealer",
+    "seal_lag": "sealer",
+    "audit_kills": "audit_kills",
+    "audit_log": "audit_log",
+    "audit_log_tampering": "audit_log",
+    "audit_log_kills": "audit_log",
+    "audit_record": "audit_query",
+    "audit_query": "audit_query",
     "peers": "peers.compare",
 }
 

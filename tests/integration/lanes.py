@@ -57,6 +57,7 @@ def make_slice(
     delayed: Mapping[int, float] | None = None,
     big: Iterable[tuple[int, bytes]] = (),
     keys: Sequence[object] | None = None,
+    labels: Sequence[str] | None = None,
 ) -> Slice:
     """A slice whose items are called with their own position; `delayed` maps positions to due times."""
     stop, delayed = offset + count, delayed or {}
@@ -85,7 +86,12 @@ def make_slice(
             runs.append((of(position), position, position + 1))
     waits = [(position, of(position), due) for position, due in delayed.items()]
     digests = [] if keys is None else [(offset // CHUNK, b"".join(map(digest, keys)))]
-    return Slice(count, chunks, runs, waits, None if ids is None else list(ids), list(big), digests)
+    tasks = (
+        []
+        if labels is None
+        else [(lo // CHUNK, list(labels[lo - offset : lo - offset + CHUNK])) for lo in range(offset, stop, CHUNK)]
+    )
+    return Slice(count, chunks, runs, waits, None if ids is None else list(ids), list(big), digests, tasks)
 
 
 def digest(value: object) -> bytes:
@@ -125,13 +131,14 @@ def open_batch(
     ids: Sequence[str] | None = None,
     delayed: Mapping[int, float] | None = None,
     keys: Sequence[object] | None = None,
+    labels: Sequence[str] | None = None,
 ) -> list[Ticket]:
     """Open a batch with one slice; returns its tickets."""
     opened, _, _ = store.scripts.open_batch(
         batch,
         record=record(limit=limit, retention=retention),
         parts=parts,
-        piece=make_slice(0, count, parts=of, ids=ids, delayed=delayed, keys=keys),
+        piece=make_slice(0, count, parts=of, ids=ids, delayed=delayed, keys=keys, labels=labels),
         seal=seal,
         callbacks=[(kind, callback()) for kind in callbacks],
     )

@@ -15,6 +15,7 @@ from poimen_tasks.store.loader import load_script, script_names
 from poimen_tasks.store.server import EmbeddedServer
 from tests.integration import lanes
 from tests.integration.lanes import Lane, begin, open_batch
+from tests.integration.sealers import Sealer
 
 
 @pytest.fixture
@@ -138,7 +139,16 @@ ALLOWED_WHEN_FULL = sorted(
 
 def test_what_works_on_a_full_server():
     """Finish, cancel, seal and the keeper's chores work on a full server; dispatch and claim do not (protocol 4)."""
-    refused = {"open_batch", "append_items", "put_big", "step", "retry_failed", "cache_put", "save_checkpoint"}
+    refused = {
+        "open_batch",
+        "append_items",
+        "put_big",
+        "step",
+        "retry_failed",
+        "cache_put",
+        "save_checkpoint",
+        "record_event",
+    }
     assert set(script_names()) - set(ALLOWED_WHEN_FULL) == refused
 
 
@@ -166,6 +176,7 @@ def test_refused_on_a_full_server(full):
         lambda: Lane(store, tickets[1]).begin(),
         lambda: lane.claim(ok=[0]),
         lambda: store.scripts.retry_failed("f", [(0, 0, 1)], round_=1, actor="me"),
+        lambda: store.entries.record_event(["e"], [b"{}"]),
     ):
         with pytest.raises(StoreRefused, match="out of memory"):
             verb()
@@ -189,6 +200,16 @@ def test_allowed_on_a_full_server(full):
         pass
     assert store.reads.status("b").state is BatchState.CANCELLED
     assert lanes.statuses_of(store)[0] == ["ok"]
+
+
+def test_sealed_on_a_full_server(full):
+    """On a full server the sealer goes on: it frees memory (protocol 10, fault D11)."""
+    store, lane, _ = full
+    sealer = Sealer(store)
+    lane.finish("free", ok=[0])
+    assert sealer.publish(sealer.read()).length == 0
+    assert store.audit.leave_sealer(sealer.token)
+    assert store.audit.describe_audit().sealed > 0
 
 
 def test_read_only_server(own, connect):

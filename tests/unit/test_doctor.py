@@ -5,14 +5,18 @@ from __future__ import annotations
 import importlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery
 
 from poimen_tasks.defaults import DEFAULTS, defaults_for
 from poimen_tasks.errors import StoreUnavailable
-from poimen_tasks.health import Finding, Level, check_audit, check_celery, check_server, check_workers
+from poimen_tasks.health import Finding, Level, check_audit, check_celery, check_server, check_workers, lag_of
+from poimen_tasks.health.audit import Lag
 from poimen_tasks.health.server import no_server
+from poimen_tasks.settings import Settings
+from poimen_tasks.store.audit_scripts import StreamState
 from poimen_tasks.store.keys import LAYOUT
 from poimen_tasks.store.reads import WorkerInfo
 from poimen_tasks.store.survey import ServerFacts
@@ -152,10 +156,58 @@ def test_no_workers(waiting, level):
     assert (found.level, "poimen worker" in found.advice) == (level, True)
 
 
+# -------------------------------------------------------------------------------------------- audit
+def audit(**state: Any) -> list[Finding]:
+    """What is found on a stream in this state, at the server's time 1000."""
+    return list(check_audit(StreamState(now=1000.0, **state), Settings(audit_backlog=10, audit_backlog_hard=20)))
+
+
+SEALER = {"sealer": "token", "who": "h:/log", "alive": True, "beat": 999.0, "lease": 15.0, "sealed": 1234}
+
+
 def test_dropped_audit_entries():
     """Dropped audit entries are a warning with their number."""
-    assert check_audit(0).level is Level.OK
-    assert (check_audit(1234).level, "1,234" in check_audit(1234).message) == (Level.WARNING, True)
+    assert [found.level for found in audit()] == [Level.OK]
+    (found,) = audit(dropped=1234)
+    assert (found.level, "1,234" in found.message) == (Level.WARNING, True)
+    (_, found) = audit(dropped=1234, **SEALER)
+    assert (found.level, "1,234" in found.message) == (Level.WARNING, True)
+
+
+def test_audit_lag():
+    """The lag is in entries and in seconds since the oldest was written."""
+    assert lag_of(StreamState(now=1000.0, length=3, oldest="990500-0")) == Lag(3, 9.5)
+    assert lag_of(StreamState(now=1000.0)) == Lag(0, 0.0)
+    (found,) = audit(length=3, oldest="990500-0", **SEALER)
+    assert (found.level, "1,234 lines" in found.message) == (Level.OK, True)
+    assert "3 entries wait, the oldest for 9.5 s" in found.message
+    assert audit(length=3, oldest="900000-0", **SEALER)[0].level is Level.WARNING
+
+
+@pytest.mark.parametrize(("beat", "words"), [(0.0, "stopped"), (900.0, "last heard of 100 s ago")])
+def test_a_sealer_that_is_gone(beat, words):
+    """One that stopped, or died, is a warning; an error when entries wait for long. Both say what to do."""
+    gone = {**SEALER, "alive": False, "beat": beat}
+    (found,) = audit(**gone)
+    assert (found.level, words in found.message) == (Level.WARNING, True)
+    assert "`poimen audit seal`" in found.advice
+    assert "--unregister" in found.advice
+    assert audit(length=1, oldest="900000-0", **gone)[0].level is Level.ERROR
+
+
+@pytest.mark.parametrize(("length", "words"), [(11, "dispatch is refused"), (21, "claim no more items")])
+def test_audit_backlog(length, words):
+    """Over a limit it is an error that says what is stopped; without a sealer there is no backlog."""
+    (_, found) = audit(length=length, oldest="999000-0", **SEALER)
+    assert (found.level, words in found.message) == (Level.ERROR, True)
+    assert len(audit(length=length)) == 1
+
+
+@pytest.mark.parametrize(("at", "level"), [(990.0, Level.ERROR), (-90_000.0, Level.WARNING)])
+def test_audit_gap(at, level):
+    """Entries that vanished unsealed are a failure for a day, and a warning for ever."""
+    (_, found) = audit(vanished=7, vanished_at=at, **SEALER)
+    assert (found.level, "7 entries" in found.message) == (level, True)
 
 
 # ------------------------------------------------------------------------------------------- Celery

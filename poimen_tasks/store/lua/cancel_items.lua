@@ -41,7 +41,7 @@ if #marked > 0 then
   table.sort(marked)
   write_marks(record, marks)
   local header = {r = ranges_of(marked), reason = request.reason, a = request.actor, signal = request.signal}
-  audit_batch('item.revoking', record, header)
+  audit_batch('item.revoking', record, naming(record, marked, header))
 end
 
 local waiting = {}

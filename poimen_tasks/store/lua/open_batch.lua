@@ -2,7 +2,7 @@
 -- open_batch: the record, its first slice and perhaps its seal, in one step. An existing batch is only described.
 -- Request: those of append.lua, and
 --   b batch, workflow, stage, actor, metadata, limit (0: none), retention, seal, callbacks {kind, stored}…,
---   producer seconds, trace (packed headers; empty or absent: none)
+--   producer seconds, trace (packed headers; empty or absent: none), soft (audit entries that may wait for the sealer)
 -- Reply: {now, existed, total, sealed, over, workflow, stage, parts, tickets}
 --@include once
 --@include append
@@ -15,6 +15,7 @@ if existing then
     cancel = existing.cancel,
   })
 end
+if has_backlog(request.soft) then return refuse('BACKLOG', redis.call('XLEN', K.audit)) end
 if count_parts() > MOST_PARTS then return refuse('PARTS', request.b) end
 local duplicate = find_duplicate(request.b, request.ids)
 if duplicate then return refuse('DUPLICATE', duplicate) end

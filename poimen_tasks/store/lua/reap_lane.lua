@@ -58,11 +58,12 @@ record.pending = record.pending + #returned
 if #returned > 0 then record.claimable[holding.p] = record.claimable[holding.p] + #returned end
 record.failed = record.failed + #failed
 local header = {slot = tonumber(request.s), why = request.why, r = holding.r, failed = #failed, detail = request.detail}
-audit_batch(stopped and 'lane.stopped' or 'lane.lost', record, header)
+audit_batch(stopped and 'lane.stopped' or 'lane.lost', record, naming(record, positions_of(holding.r), header))
 if #failed > 0 then
   local kind = request.why == 'timeout' and 'TimeLimitExceeded' or 'WorkerLost'
   write_settled(record, failed, 1, kind, request.detail or '', attempts)
-  audit_batch('item.lost', record, {r = {failed[1], failed[1] + 1}, type = kind, detail = request.detail})
+  local lost = {r = {failed[1], failed[1] + 1}, type = kind, detail = request.detail}
+  audit_batch('item.lost', record, naming(record, failed, lost))
 end
 local revoked = settle_marked(record, slot.extra)
 drain_cancelled(record)

@@ -36,7 +36,8 @@ if count > 0 then
     for _, key in ipairs(BATCH_KEYS) do redis.call('PERSIST', key(request.b)) end
     redis.call('ZREM', K.expiring, request.b .. '\t' .. record.workflow)
   end
-  audit_batch('batch.retried', record, {a = request.actor, r = retried, round = record.round})
+  local header = {a = request.actor, r = retried, round = record.round}
+  audit_batch('batch.retried', record, naming(record, positions_of(retried), header))
 end
 if request.more and record.sealed == 1 then
   record.sealed = 0

@@ -3,7 +3,7 @@
 -- A gap without any tick, or a clock that went back, holds all reaping for as long as a lease, so an outage kills nobody.
 -- Request: worker, info {queue, slots}…, payload (opaque), period, lease, leave (true: it goes away).
 -- Reply: {leader, now, gap, held, overdue, due, hungry, flights, calls, parked, keep, sweep, tickets,
---   expired {scope, epoch}…, releasing, keeping}
+--   expired {scope, epoch}…, releasing, keeping, drain (true: this worker is to leave)}
 --@include prelude
 --@include slots
 -- Tickets of these queues that were looked for in vain, ever more seldom, while nobody served them: somebody does now.
@@ -34,18 +34,21 @@ redis.call('HSET', K.clock, 'tick', now, 'lease', longest)
 
 if request.leave then
   redis.call('HDEL', K.workers, request.worker)
+  redis.call('HDEL', K.drains, request.worker)
   if state[2] == request.worker then redis.call('HDEL', K.clock, 'leader') end
 else
   if redis.call('HEXISTS', K.workers, request.worker) == 0 then hurry_tickets(request.info) end
   redis.call('HSET', K.workers, request.worker, cmsgpack.pack({t = now, q = request.info, d = request.payload}))
 end
+-- Somebody asked this worker to leave.
+local drain = not request.leave and redis.call('HEXISTS', K.drains, request.worker) == 1
 local leader = state[2]
 if not request.leave and (not leader or leader == request.worker or now > (tonumber(state[3]) or 0) or gap < 0) then
   leader = request.worker
   redis.call('HSET', K.clock, 'leader', leader, 'until', now + 3 * request.period)
 end
 if leader ~= request.worker and not request.leave then
-  return cmsgpack.pack({leader = false, now = now, gap = gap})
+  return cmsgpack.pack({leader = false, now = now, gap = gap, drain = drain})
 end
 
 -- What the fleet offers, from the workers that were seen lately.
@@ -54,6 +57,7 @@ for _, worker in ipairs(redis.call('HKEYS', K.workers)) do
   local entry = cmsgpack.unpack(redis.call('HGET', K.workers, worker))
   if now - entry.t > math.max(5, 6 * request.period) and held <= now then
     redis.call('HDEL', K.workers, worker)
+    redis.call('HDEL', K.drains, worker)
     audit('worker.lost', {worker = worker})
   else
     for _, offer in ipairs(entry.q or {}) do offers[offer[1]] = (offers[offer[1]] or 0) + offer[2] end
@@ -61,7 +65,7 @@ for _, worker in ipairs(redis.call('HKEYS', K.workers)) do
 end
 redis.call('DEL', K.capacity)
 for queue, slots in pairs(offers) do redis.call('HSET', K.capacity, queue, slots) end
-if request.leave then return cmsgpack.pack({leader = false, now = now, gap = gap}) end
+if request.leave then return cmsgpack.pack({leader = false, now = now, gap = gap, drain = false}) end
 
 -- Leases that end later than any can (a clock that went back) are cut to one lease from now.
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', K.leases, now + longest + 1, '+inf', 'LIMIT', 0, 500)) do
@@ -96,7 +100,7 @@ end
 local overdue = {}
 if held <= now then overdue = redis.call('ZRANGEBYSCORE', K.leases, '-inf', now, 'LIMIT', 0, 100) end
 return cmsgpack.pack({
-  leader = true, now = now, gap = gap, held = held > now,
+  leader = true, now = now, gap = gap, held = held > now, drain = drain,
   overdue = overdue,
   due = redis.call('ZRANGEBYSCORE', K.due, '-inf', now, 'LIMIT', 0, 100),
   hungry = redis.call('ZRANGE', K.hungry, 0, 49),

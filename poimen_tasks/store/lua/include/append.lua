@@ -1,6 +1,7 @@
 -- Writing a slice of items. Request fields:
 --   offset  the position of its first item     count  how many
 --   parts   msgpack list of all partitions so far       runs  {partition, lo, hi} of what is claimable at once
+--   labels   {chunk number, msgpack list of task ids}, of chunks with items that have one; '' is none
 --   digests  {chunk number, 32 bytes an item}, of chunks with items whose results are cached
 --   delayed {position, partition, due}          ids  custom ids in order, or nil        big  positions kept out of line (or written ahead by `put_big`)
 -- ARGV[5..] chunk blobs, then the calls of `big`.
@@ -58,7 +59,11 @@ local function write_slice(record)
   for _, pair in ipairs(request.digests or {}) do redis.call('HSET', K.digests(batch), pair[1], pair[2]) end
   if request.ids and #request.ids > 0 then
     write_names(batch, request.ids)
-    record.named = 1
+    record.named = record.named % 2 == 0 and record.named + 1 or record.named
+  end
+  if request.labels and #request.labels > 0 then
+    for _, pair in ipairs(request.labels) do redis.call('HSET', K.labels(batch), pair[1], pair[2]) end
+    record.named = record.named < 2 and record.named + 2 or record.named
   end
   for part = #record.claimable, #record.parts - 1 do
     if not record.claimable[part] then record.claimable[part] = 0 end

@@ -47,7 +47,7 @@ local function drain_cancelled(record)
   record.cancelled = record.cancelled + #positions
   if #positions > 0 then
     local ranges = write_settled(record, positions, 2, 'Cancelled', reason)
-    audit_batch('item.cancelled', record, {r = ranges, reason = reason})
+    audit_batch('item.cancelled', record, naming(record, positions, {r = ranges, reason = reason}))
   end
   -- What this call could not settle is the keeper's to go on with.
   if record.pending + record.delayed + record.waiting > 0 then redis.call('ZADD', K.hungry, now, record.batch) end

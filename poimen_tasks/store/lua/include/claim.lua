@@ -3,6 +3,7 @@
 -- Of a partition whose results are cached, an item that the cache knows ends here without running, and one whose equal
 -- runs already is parked behind it.
 --@include finish
+--@include backlog
 
 -- From the back list: those with an outcome by now are dropped, a solo item is claimed alone.
 local function claim_back(record, part, count)
@@ -138,9 +139,9 @@ local function settle_hits(record, part, hits, counts)
   record.ok = record.ok + #hits
   record.cached = record.cached + #hits
   local ranges = write_cached(record, positions, values)
-  audit_batch('item.finished', record, {
+  audit_batch('item.finished', record, naming(record, positions, {
     r = ranges, ok = #hits, cached = #hits, activity = part_activity(record.parts[part + 1]),
-  })
+  }))
 end
 
 -- A claim from a partition whose results are cached. Looks at no more than 500 items, or a quarter megabyte of hits.
@@ -170,6 +171,7 @@ end
 -- Returns a claim, or nil and the reason why there is none: 'again' when there is more to look at.
 local function claim_items(record, token, queue, count)
   if record.cancel == 1 then return nil, 'cancelled' end
+  if has_backlog(request.hard) then return nil, 'backlog' end
   promote_due(record)
   local paused = paused_parts(record)
   if paused.all then return nil, 'paused' end

@@ -67,7 +67,8 @@ local function stop_items(record, holding, ranges)
     record.running = record.running - count_range(ranges)
     set_due(record)
   end
-  audit_batch('item.stopped', record, {r = ranges, activity = part_activity(record.parts[holding.p + 1])})
+  local header = {r = ranges, activity = part_activity(record.parts[holding.p + 1])}
+  audit_batch('item.stopped', record, naming(record, positions_of(ranges), header))
 end
 
 local function retry_items(record, holding, retries)
@@ -98,6 +99,8 @@ local function audit_finish(record, finish, late)
   local header = finish.m or {}
   header.r, header.late, header.cached = finish.r, late or nil, finish.cached
   header.ok, header.failed, header.cancelled, header.skipped = finish.ok, finish.failed, finish.cancelled, finish.skipped
+  -- Ids are in the payload.
+  if record.named >= 2 then header.t = naming(record, positions_of(finish.r), {}).t end
   audit_batch('item.finished', record, header, ARGV[6])
 end
 
@@ -198,9 +201,11 @@ local function finish_items(record, token, finish)
   end
   if #retried > 0 then
     -- Without the changed calls: arguments do not belong into the log.
-    local told = {}
-    for _, retry in ipairs(finish.y) do table.insert(told, {retry[1], retry[2], retry[3]}) end
-    audit_batch('item.retried', record, {y = told, worker = (finish.m or {}).worker})
+    local told, positions = {}, {}
+    for at, retry in ipairs(finish.y) do
+      told[at], positions[at] = {retry[1], retry[2], retry[3]}, retry[1]
+    end
+    audit_batch('item.retried', record, naming(record, positions, {y = told, worker = (finish.m or {}).worker}))
   end
   finish_cached(record, token, holding.p, finish)
   abandon_ranges(record, token, holding.p, retried, false)

@@ -212,7 +212,8 @@ local function complete_followers(key, value, counts)
     record.ok = record.ok + #positions
     record.cached = record.cached + #positions
     local ranges = write_cached(record, positions, values)
-    audit_batch('item.finished', record, {r = ranges, ok = #positions, cached = #positions, coalesced = true})
+    local header = {r = ranges, ok = #positions, cached = #positions, coalesced = true}
+    audit_batch('item.finished', record, naming(record, positions, header))
   end
   return done - calls, calls
 end

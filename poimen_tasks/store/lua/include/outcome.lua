@@ -49,19 +49,44 @@ local function write_outcomes(record, ranges, blob)
   end
 end
 
--- The ids of these positions when the batch has custom ones, else nil.
-local function names_of(record, positions)
-  if record.named == 0 then return NIL end
-  local chunks, names = {}, {}
-  for _, position in ipairs(positions) do
+-- What a hash of lists by chunk says of each of these positions; false for nothing.
+local function of_chunks(key, positions)
+  local chunks, found = {}, {}
+  for at, position in ipairs(positions) do
     local chunk = math.floor(position / 256)
     if not chunks[chunk] then
-      local stored = redis.call('HGET', K.names(record.batch), chunk)
+      local stored = redis.call('HGET', key, chunk)
       chunks[chunk] = stored and cmsgpack.unpack(stored) or {}
     end
-    table.insert(names, chunks[chunk][position % 256 + 1] or string.format('%d', position))
+    found[at] = chunks[chunk][position % 256 + 1] or false
   end
+  return found
+end
+
+-- The ids of these positions when the batch has custom ones, else nil. `named` of a record: 1 for ids, 2 for task ids.
+local function names_of(record, positions)
+  if record.named % 2 == 0 then return NIL end
+  local names = of_chunks(K.names(record.batch), positions)
+  for at, name in ipairs(names) do names[at] = name or string.format('%d', positions[at]) end
   return names
+end
+
+local function positions_of(ranges)
+  local positions = {}
+  for at = 1, #ranges, 2 do
+    for position = ranges[at], ranges[at + 1] - 1 do table.insert(positions, position) end
+  end
+  return positions
+end
+
+-- The header of an entry about items, with their own ids (`i`) and task ids (`t`, '' for none) where the batch has any.
+local function naming(record, positions, header)
+  if record.named % 2 == 1 then header.i = names_of(record, positions) end
+  if record.named >= 2 then
+    header.t = of_chunks(K.labels(record.batch), positions)
+    for at, label in ipairs(header.t) do header.t[at] = label or '' end
+  end
+  return header
 end
 
 -- Positions as flat ranges, in the same order.

@@ -4,6 +4,7 @@ local FIELDS = {
   'workflow', 'stage', 'actor', 'parts', 'parent', 'kind', 'marks',
   'total', 'pending', 'delayed', 'waiting', 'running', 'ok', 'failed', 'cancelled', 'skipped', 'cached',
   'limit', 'sealed', 'over', 'cancel', 'ordinal', 'round', 'started', 'finished', 'callbacks', 'retention', 'named',
+  'changes', -- grows with each save: who reads in slices sees whether all of it was one state
 }
 local TEXTS = 7 -- how many of them are texts; the others are numbers
 
@@ -54,7 +55,11 @@ local function save_record(record)
       record.was_claimable[p] = count
     end
   end
-  if size > 0 then redis.call('HSET', K.record(record.batch), unpack(changes)) end
+  if size == 0 then return end
+  record.changes = record.changes + 1
+  was.changes = record.changes
+  changes[size + 1], changes[size + 2] = 'changes', record.changes
+  redis.call('HSET', K.record(record.batch), unpack(changes))
 end
 
 -- The header that every entry about a batch begins with.

@@ -87,7 +87,7 @@ local function settle_revoked(record, items, reason, actor)
   if #positions == 0 then return {} end
   record.cancelled = record.cancelled + #positions
   local ranges = write_settled(record, positions, 2, 'Revoked', reason, attempts)
-  audit_batch('item.revoked', record, {r = ranges, reason = reason, a = actor})
+  audit_batch('item.revoked', record, naming(record, positions, {r = ranges, reason = reason, a = actor}))
   return ranges
 end
 

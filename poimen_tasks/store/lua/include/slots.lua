@@ -2,6 +2,8 @@
 -- Only releasing or reaping frees a slot.
 -- Counts by queue are kept beside them, per batch (qt:, ql: in the record) and for the fleet (t:, l:).
 --@include ramp
+--@include record
+--@include backlog
 local function count_slots(batch, queue, ticketed, live)
   if ticketed ~= 0 then
     redis.call('HINCRBY', K.record(batch), 'qt:' .. queue, ticketed)
@@ -77,6 +79,11 @@ local function missing_tickets(record)
   if #order == 0 then
     -- What waits for its turn under a ramp is looked at again by the keeper.
     if ramped then redis.call('ZADD', K.hungry, now, record.batch) else redis.call('ZREM', K.hungry, record.batch) end
+    return tickets
+  end
+  -- A lane begun now would leave at once: the keeper asks again, until the sealer has caught up.
+  if has_backlog(request.hard) then
+    redis.call('ZADD', K.hungry, now, record.batch)
     return tickets
   end
   local used = redis.call('HLEN', K.slots(record.batch))

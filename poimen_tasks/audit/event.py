@@ -1,0 +1,261 @@
+"""`AuditEvent`: one thing that happened, as it stands on a line of the log; and what may stand in one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii as _quote
+from typing import Any, NoReturn
+
+from poimen_tasks._checks import expected
+from poimen_tasks.audit.plain import plain_json, plain_text
+from poimen_tasks.errors import InvalidArgument
+from poimen_tasks.ids import check_label, check_name
+
+__all__ = ["RESERVED", "AuditEvent", "check_type", "copy_of", "fill_in", "iso", "pack_event"]
+
+#: First words of the types that the system itself writes: nobody else may, or its word would be no evidence.
+RESERVED = frozenset(
+    (
+        "audit", "batch", "cache", "call", "callback", "fleet", "item", "keeper", "keys", "lane", "pauses", "scope",
+        "slots", "snapshot", "store", "ticket", "worker", "workflow",
+    )
+)  # fmt: skip
+
+EMPTY = '""'
+_MOST_ACTION = 10_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEvent:
+    """One event of the audit log.
+
+    Attributes:
+        event_id: its own id; empty: one is made when it is recorded.
+        event_type: what kind of event, e.g. `planner_decision` or `item.finished`; a name.
+        workflow: the workflow that it is about, if any.
+        task: the task id: an item's `task_id`, by default its id.
+        actor: who did it; a name.
+        timestamp: when, aware; None: the store's time when it is recorded.
+        action: what was done, in words.
+        reasoning: why, in words; may be long and have lines.
+        input, output: plain values, as JSON carries them.
+        status: `success`, `failure`, or another name.
+        error: what went wrong, in words.
+        metadata: anything else, plain values by name.
+        content: fields that were too large for a line and are kept by digest beside the log: field to
+            `{"sha256": ..., "bytes": ...}`. Empty in an event that is to be recorded.
+        sequence: the number of its line in the sealed log; None while it is not sealed.
+    """
+
+    event_id: str = ""
+    event_type: str
+    workflow: str | None = None
+    task: str | None = None
+    actor: str
+    timestamp: datetime | None = None
+    action: str
+    reasoning: str = ""
+    input: Any = None
+    output: Any = None
+    status: str = "success"
+    error: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    content: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sequence: int | None = field(default=None, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values under the names that stand in the log: `workflow_id`, `task_id`, the timestamp as ISO text."""
+        values = {
+            "event_id": self.event_id,
+            "event_type": self.event_type,
+            "workflow_id": self.workflow,
+            "task_id": self.task,
+            "actor": self.actor,
+            "timestamp": None if self.timestamp is None else iso(self.timestamp),
+            "action": self.action,
+            "reasoning": self.reasoning,
+            "input": self.input,
+            "output": self.output,
+            "status": self.status,
+            "error": self.error,
+            "metadata": dict(self.metadata),
+        }
+        if self.content:
+            values["content"] = {name: dict(place) for name, place in self.content.items()}
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], *, sequence: int | None = None) -> AuditEvent:
+        """The event that a line of the log, read as JSON, tells of."""
+        when = values.get("timestamp")
+        return cls(
+            event_id=values["event_id"],
+            event_type=values["event_type"],
+            workflow=values.get("workflow_id"),
+            task=values.get("task_id"),
+            actor=values.get("actor") or "",
+            timestamp=None if when is None else datetime.fromisoformat(when),
+            action=values.get("action") or "",
+            reasoning=values.get("reasoning") or "",
+            input=values.get("input"),
+            output=values.get("output"),
+            status=values.get("status") or "",
+            error=values.get("error"),
+            metadata=values.get("metadata") or {},
+            content=values.get("content") or {},
+            sequence=sequence,
+        )
+
+
+def fill_in(event: AuditEvent, own: str, stream_id: str) -> AuditEvent:
+    """Give an event that nobody has seen yet its id, and the time of its entry where it has none; returns it.
+
+    Args:
+        event: what was recorded; it is changed, though to everybody else it is frozen.
+        own: its id.
+        stream_id: the entry's.
+    """
+    object.__setattr__(event, "event_id", own)
+    if event.timestamp is None:
+        when = _EPOCH + timedelta(milliseconds=int(stream_id.partition("-")[0]))
+        object.__setattr__(event, "timestamp", when)
+    return event
+
+
+def copy_of(event: AuditEvent) -> AuditEvent:
+    """The same event once more; `dataclasses.replace` takes twice the time."""
+    return AuditEvent(
+        event_id=event.event_id,
+        event_type=event.event_type,
+        workflow=event.workflow,
+        task=event.task,
+        actor=event.actor,
+        timestamp=event.timestamp,
+        action=event.action,
+        reasoning=event.reasoning,
+        input=event.input,
+        output=event.output,
+        status=event.status,
+        error=event.error,
+        metadata=event.metadata,
+    )
+
+
+def iso(moment: datetime) -> str:
+    """A moment as the log writes it: UTC, always with microseconds, so that texts sort as moments do."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def check_type(value: object) -> str:
+    """The type of an event that a user records.
+
+    Raises:
+        InvalidId: it breaks the rule of names.
+        InvalidArgument: its first word is one of the system's own.
+    """
+    name = check_name(value, "event_type")
+    word = name.partition(".")[0]
+    if word in RESERVED and word != name:
+        raise InvalidArgument(
+            f"event_type: {name!r} begins like one of the system's own events ({word}.…); choose another first word"
+        )
+    return name
+
+
+def _names(kind: object, workflow: object, actor: object, status: object) -> tuple[str, str, str]:
+    """The parts of an event that its names make up. Names are ASCII without quotes: they stand as they are."""
+    about = "null" if workflow is None else f'"{check_name(workflow, "workflow")}"'
+    return (
+        f'{{"event_type":"{check_type(kind)}","workflow_id":{about},"task_id":',
+        f',"actor":"{check_name(actor, "actor")}","timestamp":',
+        f',"status":"{check_name(status, "status")}"',
+    )
+
+
+_known_names = lru_cache(4096)(_names)
+
+
+def pack_event(event: AuditEvent, *, most: int) -> bytes:
+    """Check an event that is to be recorded, and write it as the stream keeps it: strict JSON without its id.
+
+    Args:
+        event: what to record.
+        most: bytes that it may take.
+
+    Raises:
+        InvalidArgument: it is no event, a part has another type than it may have, or it is over `most` bytes.
+        InvalidId: a name or label breaks its rule.
+        SerializationError: a value has no place in JSON, such as bytes, NaN or a key that is no text; it is named.
+    """
+    if not isinstance(event, AuditEvent):
+        raise expected("event", "an AuditEvent", event)
+    if event.event_id != "":
+        check_name(event.event_id, "event_id")
+    if event.content:
+        raise expected(
+            "content", "nothing in an event to be recorded; read its fields with `audit.content`", event.content
+        )
+    kind, workflow, actor, status = names = (event.event_type, event.workflow, event.actor, event.status)
+    # Nearly always the same few; what is no plain text may be no key.
+    known = type(kind) is type(actor) is type(status) is str and (workflow is None or type(workflow) is str)
+    begin, middle, end = (_known_names if known else _names)(*names)
+    text = "".join(
+        (
+            begin,
+            "null" if event.task is None else _quote(check_label(event.task, "task")),
+            middle,
+            "null" if event.timestamp is None else f'"{_check_moment(event.timestamp)}"',
+            f',"action":{_quote(_check_action(event.action))}',
+            f',"reasoning":{_quote(plain_text(event.reasoning, "reasoning")) if event.reasoning != "" else EMPTY}',
+            f',"input":{"null" if event.input is None else plain_json(event.input, "input")}',
+            f',"output":{"null" if event.output is None else plain_json(event.output, "output")}',
+            end,
+            f',"error":{"null" if event.error is None else _quote(plain_text(event.error, "error"))}',
+            f',"metadata":{_check_metadata(event.metadata)}}}',
+        )
+    )
+    if len(text) > most:
+        _too_large(event, len(text), most)
+    return text.encode("ascii")
+
+
+def _too_large(event: AuditEvent, size: int, most: int) -> NoReturn:
+    values = event.to_dict()
+    sizes = {
+        name: len(json.dumps(values[name], default=str))
+        for name in ("reasoning", "input", "output", "error", "metadata")
+    }
+    largest = max(sizes, key=lambda name: sizes[name])
+    raise InvalidArgument(
+        f"event: {size:,} bytes, allowed are at most {most:,} (POIMEN_AUDIT_MAX_BYTES); the largest part is {largest}, "
+        f"{sizes[largest]:,} bytes: store it elsewhere and record its place"
+    )
+
+
+def _check_action(value: object) -> str:
+    text = plain_text(value, "action")
+    if not 0 < len(text) <= _MOST_ACTION:
+        raise InvalidArgument(f"action: expected a text of 1 to {_MOST_ACTION:,} characters, got {len(text):,}")
+    return text
+
+
+def _check_moment(value: object) -> str:
+    if not isinstance(value, datetime):
+        raise expected("timestamp", "an aware datetime", value)
+    if value.utcoffset() is None:
+        raise InvalidArgument(f"timestamp: expected an aware datetime, got the naive {value.isoformat()}")
+    try:
+        return iso(value)
+    except OverflowError:
+        raise expected("timestamp", "a moment that UTC can say", value) from None
+
+
+def _check_metadata(value: object) -> str:
+    if not isinstance(value, Mapping):
+        raise expected("metadata", "a dict", value)
+    return plain_json(value, "metadata") if value else "{}"

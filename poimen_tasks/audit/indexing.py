@@ -1,0 +1,235 @@
+"""Lines on their way into the index: read, sorted, and written in bulk."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import Any
+
+from poimen_tasks.errors import AuditCorrupt
+
+__all__ = ["BLOCK", "Batch", "item_key", "micros", "moment", "own_id_key", "task_key", "workflow_key"]
+
+#: Lines of which the index keeps the first and the last time together.
+BLOCK = 4096
+_KEPT = 200_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = 1_000_000
+
+
+def _key(kind: bytes, *texts: str) -> int:
+    data = b"\0".join([kind, *(text.encode("utf-8", "surrogatepass") for text in texts)])
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big", signed=True)
+
+
+def workflow_key(workflow: str) -> int:
+    """What stands for a workflow."""
+    return _key(b"w", workflow)
+
+
+def task_key(task: str) -> int:
+    """What stands for a task id, of whatever workflow."""
+    return _key(b"t", task)
+
+
+def item_key(workflow: str, task: str) -> int:
+    """What stands for a task id within a workflow."""
+    return _key(b"i", workflow, task)
+
+
+def own_id_key(event_id: str) -> int:
+    """What stands for the id of an event that somebody recorded."""
+    return _key(b"e", event_id)
+
+
+def micros(moment: datetime) -> int:
+    """Microseconds since 1970."""
+    past = moment - _EPOCH
+    return (past.days * 86_400 + past.seconds) * _SECOND + past.microseconds
+
+
+def moment(micros: int) -> datetime:
+    """The moment that so many microseconds since 1970 are."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def _no_event(seq: int, error: Exception) -> AuditCorrupt:
+    return AuditCorrupt(f"line {seq} of the log holds no event: {type(error).__name__}: {error}")
+
+
+class Batch:
+    """Lines that are not written yet.
+
+    Attributes:
+        lines: how many lines of the log were added or written.
+        written: how many of them were written.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+        meta = dict(db.execute("SELECT name, value FROM meta"))
+        self.lines = self.written = int(meta["lines"])
+        self._offset, self._repeated = int(meta["offset"]), int(meta["repeated"])
+        self._epoch, self._id, self._n = str(meta["epoch"]), str(meta["id"]), int(meta["n"])
+        self._epoch_bytes = self._epoch.encode()
+        rows = db.execute("SELECT id, type, actor, status, count, first, last FROM facets")
+        self._facets: dict[tuple[str, ...], list[int]] = {tuple(row[1:4]): [row[0], *row[4:]] for row in rows}
+        self._workflows: dict[str, int] = {}
+        self._seconds: dict[str, int] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        self._events: list[tuple[int, int, int, int]] = []
+        self._postings: list[tuple[int, int, int]] = []
+        self._own: dict[int, int] = {}
+        self._blocks: dict[int, list[int]] = {}
+        self._epochs: list[tuple[int, str]] = []
+        self._changed: set[tuple[str, ...]] = set()
+
+    def add(
+        self, lines: Sequence[Any], starts: Sequence[int], first: int, *, same: Callable[[int, bytes], bool]
+    ) -> None:
+        """Add consecutive lines, taken apart.
+
+        Args:
+            lines: the groups of `LINE`.
+            starts: where each begins in its segment, and where the last one ends.
+            first: the number of the first.
+            same: whether an earlier line tells the same event.
+
+        Raises:
+            AuditCorrupt: an event cannot be read; its line is named.
+        """
+        events, owned = self._read(lines, first)
+        known = self._known_ids(owned)
+        for at, event in enumerate(events):
+            seq = first + at
+            try:
+                facet = self._facet(event["event_type"], event["actor"], event["status"], seq)
+                time = self._time(event["timestamp"])
+            except (ValueError, LookupError, TypeError) as error:
+                raise _no_event(seq, error) from error
+            if lines[at][1] != self._epoch_bytes:
+                self._begin_epoch(seq, lines[at][1])
+            if at in owned:
+                key = owned[at]
+                earlier = self._own.get(key, known.get(key))
+                if earlier is not None and same(earlier, lines[at][-1]):
+                    self._skip(facet)
+                    continue
+                self._own.setdefault(key, seq)
+                self._postings.append((key, facet, seq))
+            self._events.append((seq, starts[at], time, facet))
+            block = self._blocks.get(seq // BLOCK)
+            if block is None:
+                self._blocks[seq // BLOCK] = [time, time]
+            elif time < block[0]:
+                block[0] = time
+            elif time > block[1]:
+                block[1] = time
+            self._post(event["workflow_id"], event["task_id"], facet, seq)
+        _, _, ms, sub, n, *_ = lines[-1]
+        self._id, self._n = f"{ms.decode()}-{sub.decode()}", int(n)
+        self.lines, self._offset = first + len(lines), starts[-1]
+
+    def _read(self, lines: Sequence[Any], first: int) -> tuple[list[dict[str, Any]], dict[int, int]]:
+        """The events; and, by place, the keys of the ids that are their own, and do not say where the line stands."""
+        loads, events, owned = json.loads, [], {}
+        for at, (_, epoch, ms, sub, n, _, _, data) in enumerate(lines):
+            try:
+                event = loads(data)
+                own, _, _ = event["event_id"], event["workflow_id"], event["task_id"]
+            except (ValueError, LookupError, TypeError) as error:
+                raise _no_event(first + at, error) from error
+            if own != (b"%b-%b-%b-%b" % (epoch[:12], ms, sub, n)).decode():
+                owned[at] = own_id_key(own)
+            events.append(event)
+        return events, owned
+
+    def _post(self, workflow: str | None, task: str | None, facet: int, seq: int) -> None:
+        if workflow is not None:
+            self._postings.append((self._workflow(workflow), facet, seq))
+        if task is not None:
+            self._postings.append((task_key(task), facet, seq))
+            if workflow is not None:
+                self._postings.append((item_key(workflow, task), facet, seq))
+
+    def _begin_epoch(self, seq: int, epoch: bytes) -> None:
+        self._epoch_bytes, self._epoch = epoch, epoch.decode()
+        self._epochs.append((seq, self._epoch))
+
+    def _known_ids(self, owned: dict[int, int]) -> dict[int, int]:
+        """The lines that have these keys already: none, but for what was recorded twice."""
+        keys, known = list(owned.values()), dict[int, int]()
+        for at in range(0, len(keys), 500):
+            some = keys[at : at + 500]
+            marks = ",".join("?" * len(some))
+            known.update(
+                self.db.execute(f"SELECT key, min(seq) FROM postings WHERE key IN ({marks}) GROUP BY key", some)
+            )
+        return known
+
+    def _facet(self, kind: str, actor: str, status: str, seq: int) -> int:
+        """The number of a combination, counted."""
+        name = (kind, actor, status)
+        facet = self._facets.get(name)
+        if facet is None:
+            facet = self._facets[name] = [len(self._facets) + 1, 0, seq, seq]
+        facet[1] += 1
+        facet[3] = seq
+        self._changed.add(name)
+        return facet[0]
+
+    def _skip(self, facet: int) -> None:
+        """A repetition counts nowhere."""
+        self._repeated += 1
+        for values in self._facets.values():
+            if values[0] == facet:
+                values[1] -= 1
+
+    def _workflow(self, workflow: str) -> int:
+        key = self._workflows.get(workflow)
+        if key is None:
+            if len(self._workflows) > _KEPT:
+                self._workflows.clear()
+            key = self._workflows[workflow] = workflow_key(workflow)
+        return key
+
+    def _time(self, text: str) -> int:
+        second = self._seconds.get(text[:19])
+        if second is None or len(text) != 32 or not text.endswith("+00:00"):
+            moment = micros(datetime.fromisoformat(text))
+            if len(text) == 32 and text.endswith("+00:00"):
+                if len(self._seconds) > _KEPT:
+                    self._seconds.clear()
+                self._seconds[text[:19]] = moment - moment % _SECOND
+            return moment
+        return second + int(text[20:26])
+
+    def write(self) -> None:
+        """Write what was added; the caller commits."""
+        db = self.db
+        db.executemany("INSERT INTO events VALUES(?, ?, ?, ?)", self._events)
+        # In the order of the tree: neighbours go to the same page.
+        self._postings.sort()
+        db.executemany("INSERT INTO postings VALUES(?, ?, ?)", self._postings)
+        db.executemany(
+            "INSERT INTO blocks VALUES(?, ?, ?) ON CONFLICT(block) DO UPDATE SET low = min(low, excluded.low), "
+            "high = max(high, excluded.high)",
+            [(block, low, high) for block, (low, high) in self._blocks.items()],
+        )
+        db.executemany(
+            "INSERT OR REPLACE INTO facets(id, type, actor, status, count, first, last) VALUES(?, ?, ?, ?, ?, ?, ?)",
+            [(self._facets[name][0], *name, *self._facets[name][1:]) for name in self._changed],
+        )
+        db.executemany("INSERT INTO epochs VALUES(?, ?)", self._epochs)
+        meta = {
+            "lines": self.lines, "offset": self._offset, "epoch": self._epoch, "id": self._id, "n": self._n,
+            "repeated": self._repeated,
+        }  # fmt: skip
+        db.executemany("UPDATE meta SET value = ? WHERE name = ?", [(value, name) for name, value in meta.items()])
+        self.written = self.lines
+        self._clear()

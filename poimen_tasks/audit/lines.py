@@ -1,0 +1,247 @@
+"""A line of the log: how it is written, how it is read, and which lines may follow which.
+
+`{"seq":12,"epoch":"<hex>","id":"1732893000000-0","n":0,"last":true,"crc":"<8 hex>","event":{…}}`: ASCII, strict JSON,
+keys in this order, without spaces. `seq` counts the lines from 0. `epoch` and `id` are those of the stream's entry, `n`
+counts the lines that it became, and `last` stands on the last of them. `crc` is the CRC-32 of the event's bytes.
+
+The lines are ordered by (epoch, id, n), the epochs as they came. Lines that the sealer itself adds stand where it was:
+
+- `audit.epoch` begins every epoch but the first one of a log;
+- `store.rollback` may go back to an earlier id of the same epoch: the store lost what came behind it;
+- any other `audit.…` may repeat the id of the line before it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Sequence
+from operator import lt
+from typing import NamedTuple
+
+__all__ = [
+    "LINE", "PRINTABLE", "Columns", "Head", "Line", "Place", "encode", "event_type", "follows", "head_of", "in_order",
+    "places_of", "problem_of", "read_event",
+]  # fmt: skip
+
+
+class Line(NamedTuple):
+    """What the sealer hands over for one line.
+
+    Attributes:
+        epoch: the stream's random epoch, in hex.
+        id: the entry's id in the stream.
+        n: the how manieth line of the entry it is, from 0.
+        last: whether it is the last one.
+        event: compact strict JSON in ASCII, an object.
+    """
+
+    epoch: str
+    id: str
+    n: int
+    last: bool
+    event: bytes
+
+
+class Place(NamedTuple):
+    """Where a line stands in the stream; compares as the lines of one epoch are ordered."""
+
+    epoch: bytes
+    ms: int
+    sub: int
+    n: int
+    last: bool
+
+    @property
+    def id(self) -> str:
+        """The entry's id."""
+        return f"{self.ms}-{self.sub}"
+
+
+class Head(NamedTuple):
+    """A line, taken apart."""
+
+    seq: int
+    place: Place
+    crc: int
+    event: bytes
+
+
+_NUMBER = rb"(0|[1-9]\d{0,19}+)"
+_PARTS = (
+    rb'\{"seq":', _NUMBER, rb',"epoch":"([0-9a-f]{1,64}+)","id":"', _NUMBER, rb"-", _NUMBER, rb'","n":', _NUMBER,
+    rb',(?:"last":(true),)?+"crc":"([0-9a-f]{8})","event":(\{[^\n]*\})\}',
+)  # fmt: skip
+#: Every line of a block: `findall` gives seq, both numbers of the id, n, last, crc and event.
+LINE = re.compile(rb"^" + rb"".join(_PARTS[:3]) + rb"".join(_PARTS[3:]) + rb"$", re.MULTILINE)
+_ONE = re.compile(rb"".join(_PARTS))
+#: What may stand in a line, besides its newline.
+PRINTABLE = bytes(range(0x20, 0x7F))
+_EPOCH = re.compile(r"[0-9a-f]{1,64}").fullmatch
+_ID = re.compile(r"^(0|[1-9]\d{0,19}+)-(0|[1-9]\d{0,19}+)$", re.MULTILINE)
+
+
+def encode(seq: int, lines: Sequence[Line]) -> list[bytes]:
+    """The lines' bytes without newlines, numbered from `seq`."""
+    crc32 = zlib.crc32
+    return [
+        b'{"seq":%d,"epoch":"%b","id":"%b","n":%d,%b"crc":"%08x","event":%b}'
+        % (at, epoch.encode(), ident.encode(), n, b'"last":true,' if last else b"", crc32(event), event)
+        for at, (epoch, ident, n, last, event) in enumerate(lines, seq)
+    ]
+
+
+def places_of(lines: Sequence[Line]) -> Columns:
+    """Where lines that are handed over stand.
+
+    Raises:
+        ValueError: an epoch or an id is none.
+    """
+    epochs, ids, numbers, lasts, _ = zip(*lines, strict=True)
+    for epoch in set(epochs):
+        if not _EPOCH(epoch):
+            raise ValueError(f"epoch {epoch!r:.80} is not 1 to 64 hex digits")
+    text = "\n".join(ids)
+    pairs = _ID.findall(text)
+    if len(pairs) != len(ids) or text.count("\n") != len(ids) - 1:
+        wrong = next(ident for ident in ids if not _ID.fullmatch(ident))
+        raise ValueError(f"id {wrong!r:.60} is no id of a stream, like 1732893000000-0")
+    ms, sub = zip(*pairs, strict=True)
+    coded = {epoch: epoch.encode() for epoch in set(epochs)}
+    return Columns(list(map(coded.__getitem__, epochs)), list(map(int, ms)), list(map(int, sub)), numbers, lasts)
+
+
+class Columns(NamedTuple):
+    """The places of many lines, a column each; what is done to all of them at once costs a tenth."""
+
+    epochs: Sequence[bytes]
+    ms: Sequence[int]
+    sub: Sequence[int]
+    numbers: Sequence[int]
+    lasts: Sequence[bool]
+
+    def place(self, at: int) -> Place:
+        """Where one of them stands."""
+        return Place(self.epochs[at], self.ms[at], self.sub[at], self.numbers[at], self.lasts[at])
+
+
+def in_order(columns: Columns) -> bool:
+    """Whether lines obviously follow each other: whole entries of one epoch, ids rising. `follows` is the full rule.
+
+    The first line may be any line of its entry.
+    """
+    epochs, ms, sub, numbers, lasts = columns
+    if len(set(epochs)) > 1:
+        return False
+    whole = all(lasts)
+    if whole and all(map(lt, ms, ms[1:])):
+        return not any(numbers[1:])
+    ids = list(zip(ms, sub, strict=True))
+    if whole:
+        return not any(numbers[1:]) and all(map(lt, ids, ids[1:]))
+    expected = [0 if last else number + 1 for number, last in zip(numbers, lasts, strict=True)]
+    if expected[:-1] != list(numbers[1:]):
+        return False
+    # Rising where an entry begins, the same one within it.
+    return all(one < other if last else one == other for last, one, other in zip(lasts, ids, ids[1:], strict=False))
+
+
+def head_of(line: bytes) -> Head:
+    """A line taken apart.
+
+    Raises:
+        ValueError: it has not the form of a line; the text says what is wrong.
+    """
+    match = _ONE.fullmatch(line)
+    if match is None:
+        raise ValueError(_shape(line))
+    if line.translate(None, PRINTABLE):
+        raise ValueError("it holds a control character, or one that is not ASCII")
+    seq, epoch, ms, sub, n, last, crc, event = match.groups()
+    return Head(int(seq), Place(epoch, int(ms), int(sub), int(n), last is not None), int(crc, 16), event)
+
+
+def _shape(line: bytes) -> str:
+    """In words, why this is no line."""
+    if not line:
+        return "it is blank"
+    if not line.startswith(b'{"seq":'):
+        return 'it does not begin with {"seq":'
+    return "its keys or values before the event are not those of a line" if line.endswith(b"}}") else "it ends early"
+
+
+def read_event(event: bytes) -> dict[str, object]:
+    """An event's JSON, strictly.
+
+    Raises:
+        ValueError: it is no object in strict JSON (RFC 8259), or holds half of a character (a lone surrogate).
+    """
+    try:
+        value = json.loads(event, parse_constant=_constant)
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("its event holds half of a character (a lone surrogate)") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"its event is not JSON: {error.msg} at byte {error.pos}") from None
+    except RecursionError:
+        raise ValueError("its event is nested too deep to be read") from None
+    if type(value) is not dict:
+        raise ValueError("its event is no object")
+    return value
+
+
+def _constant(text: str) -> object:
+    raise ValueError(f"its event is not strict JSON: {text}")
+
+
+def event_type(event: bytes) -> str:
+    """The type that an event names; empty: none."""
+    try:
+        return str(read_event(event).get("event_type", ""))
+    except ValueError:
+        return ""
+
+
+def follows(before: Place | None, place: Place, kind: str) -> str:
+    """Why a line may not stand behind another; empty: it may.
+
+    Args:
+        before: the line before it; None: there is none.
+        place: the line.
+        kind: the type of its event, which only matters where the order is broken.
+    """
+    if before is None:
+        return f"the log begins with line {place.n} of entry {place.id}" if place.n else ""
+    same = place.epoch == before.epoch and place[1:3] == before[1:3]
+    if not before.last:
+        going_on = same and place.n == before.n + 1
+        return "" if going_on else f"entry {before.id} is only half there: line {before.n + 1} of it is missing"
+    if place.n:
+        return f"line {place.n} of entry {place.id} stands where an entry begins"
+    if place.epoch != before.epoch:
+        return "" if kind == "audit.epoch" else "the epoch changes without an audit.epoch event"
+    allowed = place[1:3] > before[1:3] or kind == "store.rollback" or (same and kind.startswith("audit."))
+    return "" if allowed else f"entry {place.id} stands behind {before.id}, and no store.rollback event allows it"
+
+
+def problem_of(line: bytes, seq: int, before: Place | None, *, ordered: bool = True) -> tuple[Head | None, str]:
+    """A line taken apart, and what is wrong with it at its place; empty: nothing.
+
+    Args:
+        line: without its newline.
+        seq: the number that it has to have; -1: any.
+        before: where the line before it stands; None: there is none.
+        ordered: False: the line before it is not known.
+    """
+    try:
+        head = head_of(line)
+    except ValueError as error:
+        return None, str(error)
+    if seq not in {-1, head.seq}:
+        return None, f"it says seq {head.seq} where line {seq} has to stand"
+    if zlib.crc32(head.event) != head.crc:
+        return None, "its event does not have its CRC"
+    if ordered and follows(before, head.place, "") and (why := follows(before, head.place, event_type(head.event))):
+        return None, why
+    return head, ""

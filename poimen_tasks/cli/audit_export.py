@@ -1,0 +1,144 @@
+"""`poimen audit export`: events into a file for other programs, as JSON lines, CSV or Parquet."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from poimen_tasks.audit import AuditEvent
+from poimen_tasks.audit.asking import Asking
+from poimen_tasks.cli.audit_words import as_dict, filters, log_options, open_log
+from poimen_tasks.cli.output import Failure, json_line
+
+__all__ = ["export"]
+
+_COLUMNS = (
+    "sequence", "event_id", "event_type", "workflow_id", "task_id", "actor", "timestamp", "action", "reasoning",
+    "input", "output", "status", "error", "metadata", "content",
+)  # fmt: skip
+#: Columns that hold a JSON text, since a table has no nested values.
+_NESTED = ("input", "output", "metadata", "content")
+_ROWS = 10_000
+
+
+@click.command()
+@log_options
+@filters
+@click.option("--format", "form", type=click.Choice(["jsonl", "csv", "parquet"]), default="jsonl", show_default=True)
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Where to; the file is there only when it is whole. Default: stdout, but for Parquet.",
+)  # fmt: skip
+@click.option("--full", is_flag=True, help="With the payloads that are kept by digest beside the log.")
+def export(
+    *, app: str | None, directory: Path | None, log: Path | None, wanted: dict[str, Any], form: str,
+    output: Path | None, full: bool,
+) -> None:  # fmt: skip
+    """Write the events that all given filters leave into a file, oldest first.
+
+    In CSV and Parquet the columns input, output, metadata and content hold JSON texts. The proof is not in such a file:
+    for an auditor, give away the log's directory (without its file `key`).
+    """
+    if form == "parquet" and output is None:
+        raise click.UsageError("Parquet is no format for a terminal or a pipe: give --output FILE")
+    asked = open_log(app, directory, log)
+    events = _values(asked, wanted, full=full)
+    with _destination(output) as file:
+        number = _WRITERS[form](events, file)
+    click.echo(f"{number:,} events exported{f' to {output}' if output else ''}", err=True)
+
+
+def _values(asked: Asking, wanted: dict[str, Any], *, full: bool) -> Iterator[dict[str, Any]]:
+    workflow = wanted.pop("workflow", None)
+    for event in asked.trail(workflow, **wanted):
+        yield _whole(asked, event) if full and event.content else as_dict(event)
+
+
+def _whole(asked: Asking, event: AuditEvent) -> dict[str, Any]:
+    values = as_dict(event)
+    values.pop("content")
+    return {**values, **{name: asked.content(event, name) for name in event.content}}
+
+
+@contextlib.contextmanager
+def _destination(output: Path | None) -> Iterator[IO[bytes]]:
+    """Where the bytes go. A file gets its name when all is in it."""
+    if output is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    aside = output.with_name(f".{output.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("wb") as file:
+            yield file
+        aside.replace(output)
+    except OSError as error:
+        raise Failure(f"{output}: {error.strerror or error}", kind="OSError") from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _write_jsonl(events: Iterable[dict[str, Any]], file: IO[bytes]) -> int:
+    number = 0
+    for event in events:
+        file.write(json_line(event).encode("ascii") + b"\n")
+        number += 1
+    return number
+
+
+def _write_csv(events: Iterable[dict[str, Any]], file: IO[bytes]) -> int:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    rows, number = csv.writer(text), 0
+    rows.writerow(_COLUMNS)
+    for event in events:
+        row = _row(event)
+        number += 1
+        rows.writerow(["" if row[name] is None else row[name] for name in _COLUMNS])
+    text.flush()
+    text.detach()
+    return number
+
+
+def _row(event: dict[str, Any]) -> dict[str, Any]:
+    """An event without nested values."""
+    row = {name: event.get(name) for name in _COLUMNS}
+    for name in _NESTED:
+        row[name] = None if row[name] in (None, {}) else json_line(row[name])
+    return row
+
+
+def _write_parquet(events: Iterable[dict[str, Any]], file: IO[bytes]) -> int:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise Failure("Parquet needs pyarrow: pip install 'poimen-tasks[parquet]'", kind="ImportError") from None
+    kinds = {"sequence": pa.int64(), "timestamp": pa.timestamp("us", tz="UTC")}
+    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in _COLUMNS])
+    number = 0
+    rows = map(_parquet_row, events)
+    with parquet.ParquetWriter(file, schema) as writer:
+        while some := list(islice(rows, _ROWS)):
+            writer.write_table(pa.Table.from_pylist(some, schema=schema))
+            number += len(some)
+    return number
+
+
+def _parquet_row(event: dict[str, Any]) -> dict[str, Any]:
+    row = _row(event)
+    return {**row, "timestamp": None if row["timestamp"] is None else datetime.fromisoformat(row["timestamp"])}
+
+
+_WRITERS: dict[str, Callable[[Iterable[dict[str, Any]], IO[bytes]], int]] = {
+    "jsonl": _write_jsonl, "csv": _write_csv, "parquet": _write_parquet,
+}  # fmt: skip

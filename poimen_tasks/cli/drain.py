@@ -1,0 +1,86 @@
+"""`poimen drain`: workers leave, each as after SIGTERM."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from poimen_tasks.app import Poimen
+from poimen_tasks.cli.cancel import default_actor
+from poimen_tasks.cli.loading import app_options, load
+from poimen_tasks.cli.output import TIMED_OUT, Failure, json_option, print_json
+
+__all__ = ["drain"]
+
+_POLL = 0.25
+_EVERY_LINE = 5.0
+
+
+@click.command()
+@app_options
+@json_option
+@click.option(
+    "--worker", "workers", multiple=True, metavar="NAME", default=("all",), show_default=True,
+    help="A node name, as `poimen status` shows it; or all. May be repeated.",
+)  # fmt: skip
+@click.option("--wait", is_flag=True, help="Return when they have left.")
+@click.option("--timeout", type=click.FloatRange(min=0), help="With --wait: seconds; exit code 124 when they are over.")
+@click.option("--reason", default="", help="Why; for the audit log.")
+@click.option("--actor", default=default_actor, show_default="$USER", help="Who; for the audit log.")
+def drain(
+    *, app: str | None, directory: Path | None, as_json: bool, workers: tuple[str, ...], wait: bool,
+    timeout: float | None, reason: str, actor: str,
+) -> None:  # fmt: skip
+    """Ask workers to leave: they claim nothing more, finish what runs, keep open workflows on disk, and end.
+
+    The request is stored: a worker that cannot be reached now hears it later. Workers that start afterwards are not
+    meant, so a new deployment can be started beside.
+    """
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout is for --wait: give both")
+    poimen = load(app, directory)
+    names = _chosen(poimen, workers)
+    asked = poimen.store.scripts.drain_workers(names, actor=actor, reason=reason[:1000])
+    left = _wait(poimen, asked, timeout, quiet=as_json) if wait else []
+    if left:
+        raise Failure(f"{len(left)} of {len(asked)} workers are still there: {', '.join(left)}", exit_code=TIMED_OUT)
+    if as_json:
+        print_json({"workers": asked, "left": wait})
+    elif not asked:
+        click.echo("no worker is there")
+    else:
+        one = len(asked) == 1
+        done = ("has left" if one else "have left") if wait else ("is" if one else "are") + " asked to leave"
+        click.echo(f"{len(asked)} worker{'' if one else 's'} {done}: {', '.join(asked)}")
+
+
+def _chosen(poimen: Poimen, wanted: Sequence[str]) -> list[str]:
+    known = [worker.name for worker in poimen.store.reads.workers()]
+    if "all" in wanted:
+        return known
+    chosen: list[str] = []
+    for name in wanted:
+        found = [one for one in known if name in (one, one.rpartition("/")[0])]
+        if not found:
+            there = ", ".join(known) or "none"
+            raise Failure(f"no worker is called {name!r}; there are: {there}", kind="WorkerNotFound")
+        chosen += found
+    return list(dict.fromkeys(chosen))
+
+
+def _wait(poimen: Poimen, asked: Sequence[str], timeout: float | None, *, quiet: bool) -> list[str]:
+    """Those that are still there when the time is over."""
+    deadline = float("inf") if timeout is None else time.monotonic() + timeout
+    told = time.monotonic() + 1.0
+    while True:
+        there = {worker.name for worker in poimen.store.reads.workers()}
+        left = [name for name in asked if name in there]
+        if not left or time.monotonic() >= deadline:
+            return left
+        if not quiet and time.monotonic() >= told:
+            told = time.monotonic() + _EVERY_LINE
+            click.echo(f"waiting for {len(left)} of {len(asked)} workers", err=True)
+        time.sleep(_POLL)

@@ -1,0 +1,180 @@
+"""`poimen snapshot`: workflows on disk: take one, look at them, bring one back."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from poimen_tasks.cli.cancel import default_actor
+from poimen_tasks.cli.loading import app_options, load, load_without_server
+from poimen_tasks.cli.output import Failure, console, facts, json_option, one_line, print_json, since, table
+from poimen_tasks.model import moment
+from poimen_tasks.pause import Snapshot
+
+__all__ = ["snapshot"]
+
+_FIRST_LINE, _EVERY_LINE = 1.0, 2.0
+
+
+@click.group()
+def snapshot() -> None:
+    """Keep workflows on disk, and bring them back, also into another Redis."""
+
+
+class _Told:
+    """How far it is, for a person who has waited for a second."""
+
+    def __init__(self, verb: str, *, quiet: bool) -> None:
+        self._verb = verb
+        self._quiet = quiet
+        self._items = 0
+        self._next = time.monotonic() + _FIRST_LINE
+
+    def __call__(self, items: int) -> None:
+        """So many items more."""
+        self._items += items
+        if not self._quiet and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _EVERY_LINE
+            click.echo(f"{self._verb} {self._items:,} items so far", file=sys.stderr)
+
+
+@snapshot.command()
+@app_options
+@json_option
+@click.argument("workflow")
+@click.option("--reason", default="", help="Why; for the audit log.")
+@click.option("--actor", default=default_actor, show_default="$USER", help="Who; for the audit log.")
+def create(*, app: str | None, directory: Path | None, as_json: bool, workflow: str, reason: str, actor: str) -> None:
+    """Take WORKFLOW as it is now; it may run on meanwhile."""
+    poimen = load(app, directory)
+    made = poimen.snapshots.create(workflow, actor=actor, reason=reason, progress=_Told("read", quiet=as_json))
+    if as_json:
+        print_json(made)
+        return
+    if not made.batches:
+        click.echo(f"note: workflow {workflow} has no batch in this store", err=True)
+    click.echo(f"took {_in_words(made)}")
+
+
+@snapshot.command("list")
+@app_options
+@json_option
+@click.option("--all", "generations", is_flag=True, help="Older ones of each workflow too.")
+def list_(*, app: str | None, directory: Path | None, as_json: bool, generations: bool) -> None:
+    """List the snapshots of the data directory, the newest first."""
+    poimen = load_without_server(app, directory)
+    found = poimen.snapshots.all(generations=generations)
+    if as_json:
+        print_json({"snapshots": found, "stats": poimen.snapshots.stats()})
+        return
+    if not found:
+        click.echo(f"no snapshots in {poimen.snapshots.directory}")
+        return
+    now = datetime.now(UTC)
+    right = ("batches", "items", "pending", "bytes", "age")
+    made = table("workflow", "gen", "stage", *right, "id", right=right)
+    for one in found:
+        left = sum(batch.get("total", 0) - _finished(batch) for batch in one.batches)
+        numbers = (len(one.batches), one.items, left, one.size)
+        made.add_row(
+            one.workflow, str(one.generation), one.stage or "-", *(f"{number:,}" for number in numbers),
+            since(one.timestamp, now), one.id,
+        )  # fmt: skip
+    console().print(made)
+
+
+@snapshot.command()
+@app_options
+@json_option
+@click.argument("workflow")
+@click.option("--generation", type=click.IntRange(0, 999), default=0, show_default=True, help="1: the one before.")
+def show(*, app: str | None, directory: Path | None, as_json: bool, workflow: str, generation: int) -> None:
+    """Show the newest snapshot of WORKFLOW; its checksum is looked at."""
+    poimen = load_without_server(app, directory)
+    found = poimen.snapshots.latest(workflow, generation=generation)
+    if as_json:
+        print_json(found)
+    else:
+        console().print(facts(_facts(found)))
+
+
+def _facts(found: Snapshot) -> Iterator[tuple[str, str]]:
+    yield "workflow", found.workflow
+    yield "snapshot", f"{found.id} ({found.size:,} bytes, version {found.version})"
+    yield "taken", f"{found.timestamp:%Y-%m-%d %H:%M:%S} UTC by {found.actor}"
+    for name in ("reason", "stage", "current_task_id", "current_activity_id", "error"):
+        if getattr(found, name):
+            yield name.replace("_", " "), one_line(str(getattr(found, name)))
+    for kind in ("completed", "pending", "failed"):
+        ids = getattr(found, f"{kind}_tasks")
+        more = ", ..." if len(ids) > 5 else ""
+        yield kind, f"{getattr(found, kind):,}" + (f" ({', '.join(map(one_line, ids[:5]))}{more})" if ids else "")
+    for batch in found.batches:
+        yield (
+            "batch",
+            f"{batch['batch_id']} {batch['stage']}: {_finished(batch):,} of {batch['total']:,}, {batch['state']}",
+        )
+    for scope, state in found.pauses.items():
+        since = f"{moment(float(state['paused_at'])):%Y-%m-%d %H:%M:%S} UTC" if state.get("paused_at") else "?"
+        yield "paused", one_line(f"{scope} since {since} by {state.get('actor', '?')}: {state.get('reason', '')}")
+    tried = found.resume_attempts
+    if tried:
+        yield "resumed", f"{found.resumed_at:%Y-%m-%d %H:%M:%S} UTC" if found.resumed_at else f"failed, {tried} tries"
+
+
+def _finished(batch: object) -> int:
+    counters = dict(batch)  # type: ignore[call-overload]
+    return sum(counters.get(name, 0) for name in ("succeeded", "failed", "cancelled", "skipped"))
+
+
+@snapshot.command()
+@app_options
+@json_option
+@click.argument("workflow")
+@click.option("--paused", is_flag=True, help="Keep it paused, if it was; else it goes on at once.")
+@click.option("--generation", type=click.IntRange(0, 999), default=0, show_default=True, help="1: the one before.")
+@click.option("--reason", default="", help="Why; for the audit log.")
+@click.option("--actor", default=default_actor, show_default="$USER", help="Who; for the audit log.")
+def restore(
+    *, app: str | None, directory: Path | None, as_json: bool, workflow: str, paused: bool, generation: int,
+    reason: str, actor: str,
+) -> None:  # fmt: skip
+    """Bring WORKFLOW back into a Redis that does not know its batches.
+
+    Items with an outcome keep it, the others run. A restore that broke off goes on when it is asked for again.
+    """
+    poimen = load(app, directory)
+    progress = _Told("restored", quiet=as_json)
+    found = poimen.snapshots.restore(
+        workflow, resume=not paused, generation=generation, actor=actor, reason=reason, progress=progress
+    )
+    if as_json:
+        print_json(found)
+    else:
+        what = "is paused" if poimen.pauses.is_paused(workflow) else "goes on"
+        click.echo(f"restored {_in_words(found)}; it {what}")
+
+
+@snapshot.command()
+@app_options
+@json_option
+@click.argument("workflow")
+def delete(*, app: str | None, directory: Path | None, as_json: bool, workflow: str) -> None:
+    """Remove every snapshot of WORKFLOW; the workflow itself is not touched."""
+    count = load_without_server(app, directory).snapshots.delete(workflow)
+    if not count:
+        raise Failure(f"workflow {workflow!r} has no snapshot", kind="SnapshotNotFound")
+    if as_json:
+        print_json({"deleted": count})
+    else:
+        click.echo(f"removed {count} snapshot{'' if count == 1 else 's'} of {workflow}")
+
+
+def _in_words(found: Snapshot) -> str:
+    batches = f"{len(found.batches):,} batch{'' if len(found.batches) == 1 else 'es'}"
+    return f"workflow {found.workflow}: {batches}, {found.items:,} items (snapshot {found.id}, {found.size:,} bytes)"

@@ -1,0 +1,189 @@
+"""What a worker does from the first request to stop until its end.
+
+No lane claims any more, at once. Running items finish; when their grace is over they are asked to stop, and then, where
+each has a process of its own, ended: what they hold goes back as if it had not begun. Last, the workflows that are not
+over are kept on disk.
+
+Celery's part goes on beside it: a warm shutdown waits for the pool, a cold one ends it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from poimen_tasks.errors import PoimenError, SnapshotConflict, SnapshotFailed
+
+if TYPE_CHECKING:
+    from poimen_tasks.pause.snapshots import Snapshots
+    from poimen_tasks.store import Store
+    from poimen_tasks.worker.keeper import Keeper
+    from poimen_tasks.worker.shared import SharedState
+
+__all__ = ["SETTLING", "Departure", "heed_signals", "keep_workflows", "restore_all"]
+
+log = logging.getLogger(__name__)
+
+_POLL = 0.05
+_STOPPING = 2.0
+"""Seconds for a body to meet its next checkpoint once it is asked to stop."""
+_ENDING = 5.0
+SETTLING = _STOPPING + 1.0
+"""Seconds between the request to stop and the end of the pool: for bodies to stop, or to be ended, and to go back."""
+ACTOR = "worker"
+
+
+def heed_signals(leave: Callable[..., None]) -> None:
+    """Hear of a request to stop before Celery does: of a cold shutdown it tells others only when it is half over.
+
+    Only where this is a process of its own; elsewhere the handlers are not ours.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    remapped = os.environ.get("REMAP_SIGTERM") == "SIGQUIT"
+    for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT):
+        before = signal.getsignal(number)
+        if callable(before) and before is not signal.default_int_handler:
+            signal.signal(
+                number, _then(leave, before, cold=number == signal.SIGQUIT or (remapped and number == signal.SIGTERM))
+            )
+
+
+def _then(leave: Callable[..., None], before: Callable[..., object], *, cold: bool) -> Callable[..., None]:
+    def heed(number: int, frame: FrameType | None) -> None:
+        leave(cold=cold)
+        before(number, frame)
+
+    return heed
+
+
+class Departure:
+    """One for each run of a worker; begun by a signal, by `poimen drain`, or by Celery's own shutdown.
+
+    Args:
+        keeper: of this worker.
+        shared: what its pool processes see.
+        grace: seconds that running items may take; None: as long as they take.
+        snapshots: where workflows are kept.
+    """
+
+    def __init__(self, keeper: Keeper, shared: SharedState, *, grace: float | None, snapshots: Snapshots) -> None:
+        self._keeper = keeper
+        self._shared = shared
+        self._snapshots = snapshots
+        self._grace = grace
+        self._deadline = float("inf")
+        self._begun = threading.Lock()
+        self._cold = False
+        # Not a daemon: the process does not end before what it runs is settled, however Celery ends.
+        self._thread = threading.Thread(target=self._run, name="poimen-departure", daemon=False)
+
+    def begin(self, *, within: float | None = None) -> None:
+        """No item begins here any more. Called again, it may only shorten the time that is left.
+
+        Args:
+            within: of a cold shutdown, seconds until running items are asked to stop, so that they have in time before
+                the pool is ended; None for a warm one.
+        """
+        self._cold = self._cold or within is not None
+        self._shared.leaving = True
+        limits = [limit for limit in (self._grace, within) if limit is not None]
+        if limits:
+            self._deadline = min(self._deadline, monotonic() + max(0.0, min(limits)))
+        if self._begun.acquire(blocking=False):
+            log.info("leaving: no further item begins here, %d lanes end", len(self._keeper.lanes()))
+            with suppress(RuntimeError):  # the interpreter is on its way out
+                self._thread.start()
+
+    def join(self) -> None:
+        """Wait for its end, if it has begun."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    # -- its thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            if not self._wait(lambda: self._deadline):
+                self._shared.stopping = True
+                log.warning("the grace is over: %d lanes are asked to stop", len(self._keeper.lanes()))
+                stop_at = monotonic() + _STOPPING
+                if not self._wait(lambda: stop_at):
+                    self._end_lanes()
+            keep_workflows(self._keeper.store, self._snapshots, self._keeper.served())
+        except Exception:
+            log.exception("leaving: unexpected error; what runs here is given to others when its lease is over")
+        finally:
+            if self._cold:  # a cold shutdown tells nobody of its end
+                self._keeper.stop()
+
+    def _wait(self, until: Callable[[], float]) -> bool:
+        """Wait for the lanes to end. False when it is time to stop waiting."""
+        pause = threading.Event()
+        while self._keeper.lanes():
+            if monotonic() >= until():
+                return False
+            pause.wait(_POLL)
+        return True
+
+    def _end_lanes(self) -> None:
+        for lane in self._keeper.lanes():
+            self._keeper.end_lane(lane, "the worker leaves")
+        ended = monotonic() + _ENDING
+        self._wait(lambda: ended)
+
+
+def keep_workflows(store: Store, snapshots: Snapshots, batches: list[str]) -> list[str]:
+    """Take snapshots of the workflows of these batches that are not over. Returns their ids; errors are logged."""
+    kept: dict[str, bool] = {}
+    for batch in batches:
+        try:
+            workflow = _open_workflow(store, batch)
+            if workflow is None or workflow in kept:
+                continue
+            snapshot = snapshots.create(workflow, actor=ACTOR, reason="the worker leaves")
+            kept[workflow] = True
+            log.info("workflow %s is kept in snapshot %s", workflow, snapshot.id)
+        except (SnapshotFailed, PoimenError) as error:
+            log.warning("batch %s: its workflow was not kept: %s", batch, error)
+    return list(kept)
+
+
+def _open_workflow(store: Store, batch: str) -> str | None:
+    """The workflow of a batch that is not over, or whose callbacks are not; of a callback, that of its batch."""
+    workflow, over, callbacks = store.reads.field(batch.partition("@")[0], "workflow", "over", "callbacks")
+    if workflow is None or (over == b"1" and not int(callbacks or 0)):
+        return None
+    return workflow.decode()
+
+
+def restore_all(store: Store, snapshots: Snapshots) -> list[str]:
+    """Restore the newest snapshot of each workflow, when the store is empty. Returns the workflows; errors are logged.
+
+    What was paused stays so. Of several workers that begin at once one restores each of them.
+    """
+    restored: list[str] = []
+    if not snapshots.directory.is_dir() or not store.snapshots.is_empty():
+        return restored
+    for snapshot in snapshots.all():
+        if all(
+            batch.get("state") not in ("open", "cancelling") and not batch.get("callbacks_pending")
+            for batch in snapshot.batches
+        ):
+            continue
+        try:
+            snapshots.restore(snapshot.workflow, resume=False, actor=ACTOR, reason="the store was empty")
+            restored.append(snapshot.workflow)
+            log.warning("workflow %s: restored from snapshot %s", snapshot.workflow, snapshot.id)
+        except SnapshotConflict as error:
+            log.info("workflow %s: not restored here: %s", snapshot.workflow, error)
+        except PoimenError as error:
+            log.error("workflow %s: not restored: %s", snapshot.workflow, error)  # noqa: TRY400 - an error in words
+    return restored

@@ -1,0 +1,244 @@
+"""`poimen audit tail | query | show | export | stats | rebuild-index` against a real server and a real log."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from poimen_tasks import AuditEvent, Poimen
+from poimen_tasks.cli import main
+from tests.auditing import seal
+from tests.conftest import ROOT, eventually
+
+Run = Callable[..., Result]
+LONG = "a long word, \n" * 20_000
+
+
+@pytest.fixture
+def poimen(redis_url: str, namespace: str, tmp_path: Path) -> Iterator[Poimen]:
+    """An app with seven recorded events; the last one is not sealed yet."""
+    made = Poimen("teller", redis_url=redis_url, namespace=namespace, data_dir=tmp_path / "data")
+    made.audit.record_many(
+        AuditEvent(
+            event_id=f"e{at}", event_type="note", actor=("ada", "bob")[at % 2], action=f"number {at}", workflow="w",
+            task=f"T{at}", metadata={"at": at}, error="=cmd\n\x1b[31m" if at == 4 else None,
+            reasoning=LONG if at == 5 else "",
+        )
+        for at in range(6)
+    )  # fmt: skip
+    seal(made)
+    made.audit.record("note", action="unsealed", actor="eve")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def env(redis_url: str, namespace: str, tmp_path: Path) -> dict[str, str]:
+    """The environment that names this server, namespace and directory."""
+    return {"POIMEN_REDIS_URL": redis_url, "POIMEN_NAMESPACE": namespace, "POIMEN_DATA_DIR": str(tmp_path / "data")}
+
+
+@pytest.fixture
+def run(poimen: Poimen, env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run `poimen audit …` with the settings of the environment; the events are there."""
+    assert poimen.audit
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+
+    def invoke(*words: str) -> Result:
+        return CliRunner().invoke(main, ["audit", *words], prog_name="poimen")
+
+    return invoke
+
+
+def actions(found: Result) -> list[str]:
+    return [event["action"] for event in json.loads(found.stdout)["events"]]
+
+
+def test_query(run: Run) -> None:
+    """The events that all filters leave, oldest or newest first, page by page, and where the answer comes from."""
+    assert actions(run("query", "--json")) == [*(f"number {at}" for at in range(6)), "unsealed"]
+    assert actions(run("query", "--json", "--actor", "ada", "--actor", "eve", "--newest")) == [
+        "unsealed", "number 4", "number 2", "number 0",
+    ]  # fmt: skip
+    page = json.loads(run("query", "--json", "--limit", "2", "--workflow", "w", "--since", "1h").stdout)
+    assert ([event["sequence"] for event in page["events"]], page["source"], page["more"]) == ([0, 1], "index", True)
+    assert actions(run("query", "--json", "--limit", "2", "--after", page["cursor"])) == ["number 2", "number 3"]
+    assert (run("query", "--count").stdout, run("query", "--count", "--task", "T3").stdout) == ("7\n", "1\n")
+    assert json.loads(run("query", "--count", "--json", "--text", "NUMBER").stdout) == {"count": 6}
+    assert actions(run("query", "--json", "--until", "1h")) == []
+    shown = run("query", "--task", "T4")
+    assert "from the sealed log, by its index, and from the stream" in shown.stderr
+    assert "number 4 | =cmd  [31m" in shown.stdout
+    assert "\x1b" not in shown.stdout
+
+
+def test_only_the_stream(run: Run, poimen: Poimen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no sealed log, what is not sealed is told, and that it is no more than that."""
+    assert poimen.audit
+    monkeypatch.setenv("POIMEN_AUDIT_DIR", str(tmp_path / "elsewhere"))
+    found = run("query")
+    assert "1 event, from the stream in Redis: what is not sealed yet" in found.stderr
+    assert "unsealed" in found.stdout
+
+
+def test_the_log_alone(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--log` reads a directory without an app and without Redis."""
+    monkeypatch.setenv("POIMEN_REDIS_URL", "redis://127.0.0.1:1/0")
+    found = run("query", "--json", "--log", str(tmp_path / "data" / "audit"))
+    assert (len(actions(found)), json.loads(found.stdout)["source"]) == (6, "index")
+    nowhere = run("query", "--log", str(tmp_path / "nowhere"))
+    assert (nowhere.exit_code, nowhere.stderr.count("\n")) == (1, 1)
+    assert "there is no audit log in this directory" in nowhere.stderr
+
+
+def test_tail(run: Run) -> None:
+    """The newest events, the last one at the end."""
+    lines = run("tail", "-n", "2").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["LINE", "5", "-"]
+    found = [json.loads(line) for line in run("tail", "-n", "2", "--json", "--actor", "ada").stdout.splitlines()]
+    assert [event["event_id"] for event in found] == ["e2", "e4"]
+    assert run("tail", "-n", "0", "--json").stdout == ""
+
+
+def test_show(run: Run) -> None:
+    """One event in full, by its id or its line, with what is kept by digest."""
+    assert json.loads(run("show", "--json", "e3").stdout)["metadata"] == {"at": 3}
+    assert json.loads(run("show", "--json", "2").stdout)["event_id"] == "e2"
+    assert json.loads(run("show", "--json", "e5").stdout)["reasoning"] == LONG
+    shown = run("show", "e4")
+    assert "error       =cmd\n            [31m" in shown.stdout
+    missing = run("show", "e99\x1b[0m")
+    assert (missing.exit_code, missing.stderr) == (1, "error: the audit log has no event 'e99\\x1b[0m'\n")
+
+
+@pytest.mark.parametrize("words", [[], ["-o"]])
+def test_export_jsonl(run: Run, tmp_path: Path, words: list[str]) -> None:
+    """A line an event, to stdout or into a file; with `--full`, payloads stand in it."""
+    target = tmp_path / "out.jsonl"
+    found = run("export", "--full", *words, *([str(target)] if words else []))
+    text = target.read_text() if words else found.stdout
+    events = [json.loads(line) for line in text.splitlines()]
+    assert [event["event_id"] for event in events][:6] == [f"e{at}" for at in range(6)]
+    assert (events[5]["reasoning"], "content" in events[5]) == (LONG, False)
+    assert "7 events exported" in found.stderr
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".out")] == []
+
+
+def test_export_csv(run: Run) -> None:
+    """A row an event; what is nested is JSON in a cell, and a cell keeps its lines."""
+    rows = list(csv.DictReader(io.StringIO(run("export", "--format", "csv", "--workflow", "w").stdout, newline="")))
+    assert [row["sequence"] for row in rows] == [str(at) for at in range(6)]
+    assert (json.loads(rows[3]["metadata"]), rows[3]["error"], rows[4]["error"]) == ({"at": 3}, "", "=cmd\n\x1b[31m")
+    assert json.loads(rows[5]["content"])["reasoning"]["bytes"] == len(LONG)
+
+
+def test_export_parquet(run: Run, tmp_path: Path) -> None:
+    """Typed columns: numbers, moments of UTC, texts."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    target = tmp_path / "out.parquet"
+    assert run("export", "--format", "parquet", "-o", str(target)).exit_code == 0
+    found = parquet.read_table(target).to_pylist()
+    assert [row["sequence"] for row in found] == [0, 1, 2, 3, 4, 5, None]
+    assert found[0]["timestamp"].utcoffset().total_seconds() == 0
+    assert json.loads(found[2]["metadata"]) == {"at": 2}
+    assert run("export", "--format", "parquet").exit_code == 2
+
+
+def test_a_failed_export_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    """A file that cannot be written is an error in one line, and a half of one is never there."""
+    missing = run("export", "-o", str(tmp_path / "no" / "out.jsonl"))
+    assert (missing.exit_code, missing.stderr.count("\n")) == (1, 1)
+    (segment,) = (tmp_path / "data" / "audit" / "segments").iterdir()
+    segment.chmod(0o644)
+    segment.write_bytes(segment.read_bytes().replace(b"number 3", b"number 4"))
+    broken = run("export", "-o", str(tmp_path / "out.jsonl"))
+    assert (broken.exit_code, "line 3" in broken.stderr) == (1, True)
+    assert not list(tmp_path.glob("*out.jsonl*"))
+
+
+def test_stats(run: Run) -> None:
+    """What the log holds, and what waits."""
+    found = json.loads(run("stats", "--json").stdout)
+    assert (found["sealed"], found["waiting"], found["actors"]) == (6, 1, {"ada": 3, "bob": 3})
+    shown = run("stats").stdout
+    assert "sealed      6 lines in 1 segment" in shown
+    assert "waiting     1 entries are not sealed" in shown
+
+
+def test_rebuild_index(run: Run, tmp_path: Path) -> None:
+    """The index is made again from the lines."""
+    (tmp_path / "data" / "audit" / "index.sqlite").write_bytes(b"rubbish" * 1000)
+    assert json.loads(run("rebuild-index", "--json").stdout)["lines"] == 6
+    assert actions(run("query", "--json", "--task", "T2")) == ["number 2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["query", "--since", "2025-11-30", "--until", "2025-11-29"], 1, "since: expected a moment before until"),
+        (["query", "--since", "yesterday"], 2, "'yesterday' is no moment; use ISO 8601"),
+        (["query", "--colour", "red"], 2, "No such option"),
+        (["query", "--limit", "0"], 2, "--limit"),
+        (["query", "--workflow", "a\nb"], 1, "workflow: expected"),
+        (["query", "--text", ""], 1, "text: expected"),
+        (["query", "--after", "x"], 1, "after: expected"),
+        (["query", "--follow", "--newest"], 2, "--follow goes with"),
+        (["export", "--format", "xml"], 2, "xml"),
+    ],
+)
+def test_misuse(run: Run, words: list[str], code: int, said: str) -> None:
+    """Each mistake is told in words, with exit code 1 or 2."""
+    found = run(*words)
+    assert (found.exit_code, said in found.stderr) == (code, True), found.stderr
+
+
+def test_follow(poimen: Poimen, env: dict[str, str], tmp_path: Path) -> None:
+    """`--follow` prints events as they come, sealed meanwhile or not, until Ctrl-C."""
+    log = tmp_path / "follow.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "poimen_tasks.cli", "audit", "query", "--follow", "--json", "--type", "note"],
+            env={**os.environ, **env, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}, stdout=out, stderr=out,
+        )  # fmt: skip
+
+    def told() -> list[str]:
+        return [json.loads(line)["action"] for line in log.read_text().splitlines()]
+
+    try:
+        eventually(lambda: len(told()) == 7, 30)
+        seal(poimen)
+        poimen.audit.record("note", action="later", actor="ada")
+        eventually(lambda: told()[-1] == "later")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    finally:
+        process.kill()
+        process.wait()
+    assert told() == [*(f"number {at}" for at in range(6)), "unsealed", "later"]
+
+
+def test_an_app(
+    poimen: Poimen, redis_url: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `-A` the settings are the app's."""
+    assert poimen.audit
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"shop_{secrets.token_hex(4)}"
+    how = f"Poimen('shop', redis_url={redis_url!r}, namespace={namespace!r}, data_dir={str(tmp_path / 'data')!r})"
+    (tmp_path / f"{name}.py").write_text(f"from poimen_tasks import Poimen\npoimen = {how}\n")
+    found = CliRunner().invoke(main, ["audit", "query", "-A", name, "--json"], prog_name="poimen")
+    assert len(actions(found)) == 7

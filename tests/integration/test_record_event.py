@@ -1,0 +1,92 @@
+"""`record_event`: events that somebody records, each an entry of the audit stream."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from poimen_tasks.errors import InvalidArgument
+from poimen_tasks.store import Refusal
+from tests.integration import lanes
+
+EVENT = json.dumps({"event_type": "note", "workflow_id": None}).encode()
+
+
+def entries(store):
+    return store.entries.after("0-0")
+
+
+def test_entry(store):
+    """An event is one entry that carries its own id; the reply is the entry's stream id (promise A3)."""
+    made = store.entries.record_event(["e1", "e2"], [EVENT, b"{}"])
+    assert [(entry.id, dict(entry.fields)) for entry in entries(store)] == [
+        (made[0], {b"t": b"audit.recorded", b"h": b"\x81\xa1i\xd9\x02e1", b"d": EVENT}),
+        (made[1], {b"t": b"audit.recorded", b"h": b"\x81\xa1i\xd9\x02e2", b"d": b"{}"}),
+    ]
+    assert store.entries.epoch()
+
+
+def test_once(store):
+    """A request that is sent again, because its reply was lost, writes nothing twice (fault H07)."""
+    sent = ("owner", "7", "100", b"header", EVENT)
+    made = store.client.lean("record_event", *sent)
+    assert store.client.lean("record_event", *sent) == made
+    with pytest.raises(Refusal, match="STALE 6 is behind 7"):
+        store.client.lean("record_event", "owner", "6", *sent[2:])
+    assert [entry.id.encode() for entry in entries(store)] == [made]
+
+
+def test_one_memory_a_caller(store):
+    """What the store keeps for retries does not grow with what one thread records."""
+    for at in range(5):
+        store.entries.record_event([f"e{at}"], [EVENT])
+    assert len(store.client.redis.keys(store.keys.build("owner", "*"))) == 1
+
+
+def test_portions(store):
+    """Many events go out in calls of at most 500, or about a megabyte; their order is kept."""
+    payloads = [b"x" * (400_000 if at % 100 == 0 else 10) for at in range(1200)]
+    made = store.entries.record_event([f"e{at}" for at in range(1200)], payloads)
+    assert len(set(made)) == 1200
+    found, last = [], "0-0"
+    while page := store.entries.after(last, count=500):
+        found += page
+        last = page[-1].id
+    assert [entry.fields[b"d"] for entry in found] == payloads
+    assert [entry.id for entry in found] == made
+
+
+def test_bad_requests(store):
+    """More than 500 events, or other counts of ids and events, are refused before anything is written."""
+    with pytest.raises(InvalidArgument, match="501"):
+        store.client.lean("record_event", "o", "1", "100", *(b"h", EVENT) * 501)
+    for parts in ((), (b"h",), (b"h", EVENT, b"h")):
+        with pytest.raises(Refusal, match="COUNT"):
+            store.client.lean("record_event", "o", "1", "100", *parts)
+    assert entries(store) == []
+
+
+def test_unsealed_limit(store):
+    """While no sealer was ever registered the stream is bounded, and what was dropped is counted (protocol 10)."""
+    store.entries._limit = b"10"
+    for at in range(0, 40, 2):
+        store.entries.record_event([f"e{at}", f"e{at + 1}"], [EVENT] * 2)
+    state = store.audit.describe_audit()
+    assert 10 <= state.length <= 20
+    assert state.length + state.dropped == 40
+
+
+def test_other_layout(store):
+    """Data of another layout is refused (protocol 4)."""
+    lanes.assert_layout(store, lambda: store.entries.record_event(["e1"], [EVENT]))
+
+
+def test_reading_backwards(store):
+    """Entries are read from either end in slices, within bounds that are not part of them."""
+    made = store.entries.record_event([f"e{at}" for at in range(5)], [EVENT] * 5)
+    assert [entry.id for entry in store.entries.before(count=2)] == made[:2:-1]
+    assert [entry.id for entry in store.entries.before(made[3], least=made[0])] == [made[2], made[1]]
+    assert [entry.id for entry in store.entries.after(made[2])] == made[3:]
+    assert store.entries.get(made[1]).id == made[1]
+    assert store.entries.get("1-1") is None
