@@ -459,10 +459,28 @@ def test_tiles_that_a_crash_took_are_written_again(place):
     wanted = files_of(place)
     shutil.rmtree(place / "tile")
     with opened(place) as log:
-        assert (log.size, log.recovered) == (700, "wrote 4 tiles again that were missing or short")
+        assert (log.size, log.recovered) == (700, "wrote 4 tiles again that were missing or torn")
     found = files_of(place)
     assert {name for name in wanted if not name.endswith(".p/88") or name in found} >= set(found)
     assert verify(place).ok
+
+
+def test_torn_tiles_are_mended_and_changed_ones_refused(place):
+    """Tiles that a lost power left short, zeroed or ahead are mended; other hashes are tampering (promise A6)."""
+    build(place, 700)
+    tile, full = place / "tile/0/002.p/188", place / "tile/0/001"
+    good = tile.read_bytes()
+    stale = tile.with_name("200")
+    for path, wrong in ((tile, good[:64]), (tile, bytes(len(good))), (full, bytes(8_192)), (stale, b"x" * 6_400)):
+        path.write_bytes(wrong)
+        with opened(place) as log:
+            assert log.size == 700
+        assert verify(place).ok
+    assert tile.read_bytes() == good
+    assert not stale.exists()
+    tile.write_bytes(b"x" * 32 + good[32:])
+    with pytest.raises(AuditCorrupt, match=r"188: hash 0 is not that of the lines, which are as they were sealed"):
+        opened(place)
 
 
 # ------------------------------------------------------------------------------------------- payloads

