@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from poimen_tasks._version import __version__
 from poimen_tasks.app import Poimen
 from poimen_tasks.audit import AuditEvent, AuditPage, AuditStats
 from poimen_tasks.cache import MISSING, CacheEntry, CacheKey, CacheStats
@@ -10,11 +11,9 @@ from poimen_tasks.errors import *  # noqa: F403 - the whole tree is public
 from poimen_tasks.errors import __all__ as _errors
 from poimen_tasks.health import Finding
 from poimen_tasks.model import BatchState, BatchStatus, ErrorInfo, Item, ItemStatus, Outcome
-from poimen_tasks.pause import PauseReceipt, PauseState, PauseStats, Scope, Snapshot, SnapshotStats
+from poimen_tasks.pause import HeldBack, PauseReceipt, PauseState, PauseStats, Scope, Snapshot, SnapshotStats
 from poimen_tasks.policy import CachePolicy, RetryCount, RetryPolicy, policy
 from poimen_tasks.settings import Settings
-
-__version__ = "0.1.0"
 
 __all__ = [  # noqa: PLE0604 - the errors' own list is part of it
     "MISSING",
@@ -31,6 +30,7 @@ __all__ = [  # noqa: PLE0604 - the errors' own list is part of it
     "CacheStats",
     "ErrorInfo",
     "Finding",
+    "HeldBack",
     "Item",
     "ItemStatus",
     "Outcome",

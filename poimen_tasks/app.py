@@ -27,7 +27,7 @@ from poimen_tasks.dispatch import (
 )
 from poimen_tasks.dispatch.hidden import register_callback_task
 from poimen_tasks.errors import InvalidArgument, SettingsError
-from poimen_tasks.health import Finding, Repairs, examine
+from poimen_tasks.health import Finding, Repairs, examine, glance
 from poimen_tasks.ids import check_name
 from poimen_tasks.model import BatchState, Item, OnExisting, Priority
 from poimen_tasks.pause import PauseReceipt, Pauses, PauseState, Snapshots
@@ -401,6 +401,14 @@ class Poimen:
         """
         running = context.current_item()
         return None if running is None else running.checkpoint(state)
+
+    def health(self) -> list[Finding]:
+        """Look at what costs next to nothing: the server, the workers, how far the audit log is behind.
+
+        Made for a probe that asks every few seconds; `doctor` looks at everything. A server that does not answer is a
+        finding of level error.
+        """
+        return list(glance(self._store()))
 
     def doctor(self, *, repair: bool = False, actor: str = "doctor") -> list[Finding]:
         """Check a live system: the server, the invariants, the fleet, settings that conflict.

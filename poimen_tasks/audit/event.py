@@ -20,8 +20,8 @@ __all__ = ["RESERVED", "AuditEvent", "check_type", "copy_of", "fill_in", "iso", 
 #: First words of the types that the system itself writes: nobody else may, or its word would be no evidence.
 RESERVED = frozenset(
     (
-        "audit", "batch", "cache", "call", "callback", "fleet", "item", "keeper", "keys", "lane", "scope", "slots",
-        "snapshot", "store", "ticket", "worker", "workflow",
+        "audit", "batch", "cache", "call", "callback", "fleet", "item", "keeper", "keys", "lane", "pauses", "scope",
+        "slots", "snapshot", "store", "ticket", "worker", "workflow",
     )
 )  # fmt: skip
 

@@ -18,6 +18,8 @@ import msgpack
 from poimen_tasks._json import compact_writer
 from poimen_tasks.audit.event import iso
 from poimen_tasks.audit.items import expand_items, finished_lines
+from poimen_tasks.audit.plain import plain
+from poimen_tasks.audit.recorded import may_record
 from poimen_tasks.audit.wording import Head, describe, read_header
 from poimen_tasks.codec import decode, jsonable
 from poimen_tasks.errors import PoimenError
@@ -27,9 +29,15 @@ __all__ = ["LARGE", "RECORDED", "Expanded", "encode_event", "expand_entry", "exp
 
 #: The type of entries that `audit.record` writes; their events have types of their own.
 RECORDED = "audit.recorded"
+#: Types that only the sealer writes: what they say, it relies on.
+SEALER_TYPES = frozenset(
+    {"audit.epoch", "audit.forked", "audit.gap", "audit.recovered", "audit.unsealed_dropped", "store.rollback"}
+)
 #: Fields of an event that are kept by digest when they are large.
 LARGE = ("reasoning", "input", "output", "error", "metadata")
 _EMPTY: dict[str, Any] = {"reasoning": "", "input": None, "output": None, "error": None, "metadata": {}}
+#: How half of a character looks, which no strict parser takes; and a whole one beyond the first 65,536.
+_HALF = "\\ud"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _write = compact_writer()
@@ -84,7 +92,8 @@ def expand_lines(
 
 def _lines(epoch: str, stream_id: str, fields: Mapping[bytes, bytes]) -> list[str]:
     try:
-        return _expand(epoch, stream_id, fields)
+        lines = _expand(epoch, stream_id, fields)
+        return [line if _HALF not in line else _write(plain(json.loads(line), "event")) for line in lines]
     except (PoimenError, ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
         return [_write(_unreadable(epoch, stream_id, fields, error))]
 
@@ -116,6 +125,8 @@ def _expand(epoch: str, stream_id: str, fields: Mapping[bytes, bytes]) -> list[s
     kind, payload = fields[b"t"].decode("ascii"), fields.get(b"d", b"")
     if kind == RECORDED:
         return [_write(_recorded(stream_id, fields))]
+    if kind in SEALER_TYPES:
+        raise ValueError(f"events of type {kind} are written by the sealer alone")
     header = read_header(fields[b"h"])
     head = Head.read(kind, header, prefix=f"{epoch[:12]}-{stream_id}-", at=_moment(stream_id))
     if kind == "item.finished" and payload:
@@ -136,6 +147,8 @@ def _recorded(stream_id: str, fields: Mapping[bytes, bytes]) -> dict[str, Any]:
     header = msgpack.unpackb(fields[b"h"])
     values: dict[str, Any] = json.loads(fields[b"d"])
     when = values.pop("timestamp") or iso(_moment(stream_id))
+    if not may_record(json.dumps(values["event_type"]).encode()):
+        raise ValueError(f"event_type {values['event_type']!r:.80} is none that may be recorded")
     kind, workflow, task, actor = (values.pop(name) for name in ("event_type", "workflow_id", "task_id", "actor"))
     return {
         "event_id": str(header["i"]),

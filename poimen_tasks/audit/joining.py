@@ -168,6 +168,7 @@ class _Joining:
         lost = len(found.missing) - vanished if vanished >= 0 else 0
         if lost > 0:  # ids may have been given a second time
             found = self._compare(tail, top, by_content=True)
+            lost = len(found.missing) - vanished
         if lost > 0 or found.new:
             self._mark(tail, found, max(0, lost))
             self._seal_new(set(found.new), top)

@@ -1,13 +1,15 @@
 """The hash tree over the lines of the log, and proofs about it: RFC 6962, section 2.1 (SHA-256).
 
-Two facts can be proved with a few hashes: that a line is part of a tree (inclusion), and that a larger tree begins with
-a smaller one (consistency). The checks follow RFC 9162, sections 2.1.3.2 and 2.1.4.2, whose proofs are the same.
+Facts can be proved with a few hashes: that a line, or a set of lines, is part of a tree (inclusion), and that a larger
+tree begins with a smaller one (consistency). The checks follow RFC 9162, sections 2.1.3.2 and
+2.1.4.2, whose proofs are the same.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 
 __all__ = [
     "EMPTY",
@@ -21,6 +23,8 @@ __all__ = [
     "leaf_hashes",
     "node_hash",
     "root_of",
+    "subset_proof",
+    "subset_root",
 ]
 
 #: What proofs are made from: the root over the leaves [start, end), for ranges that are subtrees of the tree.
@@ -173,3 +177,54 @@ def _leads_to(place: int, last: int, path: Sequence[bytes]) -> tuple[bytes, byte
             after = node_hash(after, step)
         place, last = place >> 1, last >> 1
     return (before, after) if last == 0 else None
+
+
+def subset_proof(indices: Sequence[int], size: int, subtree: Subtree) -> list[bytes]:
+    """The hashes of the largest subtrees without any of these leaves, from left to right.
+
+    Args:
+        indices: rising numbers of leaves below `size`, each once.
+        size: leaves of the tree.
+        subtree: gives their hashes.
+    """
+    return [subtree(low, high) for low, high in _without(indices, 0, size)]
+
+
+def _without(indices: Sequence[int], low: int, high: int) -> Iterator[tuple[int, int]]:
+    """The largest subtrees of [low, high) that have none of the leaves."""
+    if not indices:
+        yield low, high
+    elif high - low > 1:
+        middle = low + _split(high - low)
+        cut = bisect_left(indices, middle)
+        yield from _without(indices[:cut], low, middle)
+        yield from _without(indices[cut:], middle, high)
+
+
+def subset_root(leaves: Sequence[tuple[int, bytes]], size: int, proof: Sequence[bytes]) -> bytes | None:
+    """The root of the tree with `size` leaves that these leaves and the hashes of `subset_proof` give.
+
+    Args:
+        leaves: number and hash; the numbers rise, each once, and are below `size`.
+        size: leaves of the tree.
+        proof: the other hashes.
+
+    Returns:
+        None: there are too few hashes, or too many.
+    """
+    rest = iter(proof)
+    root = _rebuilt(leaves, 0, size, rest)
+    return root if root and next(rest, None) is None else None
+
+
+def _rebuilt(leaves: Sequence[tuple[int, bytes]], low: int, high: int, others: Iterator[bytes]) -> bytes:
+    """The root over [low, high) with these leaves below it; nothing where a hash is missing."""
+    if not leaves:
+        return next(others, b"")
+    if high - low == 1:
+        return leaves[0][1]
+    middle = low + _split(high - low)
+    cut = bisect_left(leaves, (middle, b""))
+    left = _rebuilt(leaves[:cut], low, middle, others)
+    right = _rebuilt(leaves[cut:], middle, high, others)
+    return node_hash(left, right) if left and right else b""

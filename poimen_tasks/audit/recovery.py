@@ -17,7 +17,7 @@ from poimen_tasks.audit.merkle import leaf_hash
 from poimen_tasks.audit.note import Checkpoint
 from poimen_tasks.audit.scan import differs
 from poimen_tasks.audit.segments import Segment, read_lines, segments_in
-from poimen_tasks.audit.tiles import WIDTH, Edge, Tile, TileReader
+from poimen_tasks.audit.tiles import HASH, WIDTH, Edge, Tile, TileReader, parse_tile
 from poimen_tasks.errors import AuditCorrupt
 
 __all__ = ["Recovered", "day_of", "recover"]
@@ -156,14 +156,30 @@ class _Reading:
         )
 
     def _mend_tiles(self, edge: Edge) -> list[str]:
-        """Write missing and short tiles again: those of the last segment are not synced before it is closed."""
-        missing = []
-        for tile, hashes in (*self._full, *edge.partial()):
-            path = self._directory / tile.name
-            at = differs(self._directory, tile, hashes)
-            if at is not None and at >= 0:
-                raise AuditCorrupt(f"{path}: hash {at} is not that of the lines, which are as they were sealed")
-            if at is not None:
-                self._disk.put(path, hashes)
-                missing.append(path)
-        return [f"wrote {len(missing)} tiles again that were missing or short"] if missing else []
+        """Write missing and torn tiles again: those of the last segment are not synced before it is closed."""
+        mended = [tile for tile, hashes in (*self._full, *edge.partial()) if self._mend(tile, hashes)]
+        for tile, _ in self._full:
+            self._clear_partials(tile, b"")
+        for tile, hashes in edge.partial():
+            self._clear_partials(tile, hashes)
+        return [f"wrote {len(mended)} tiles again that were missing or torn"] if mended else []
+
+    def _mend(self, tile: Tile, hashes: bytes) -> bool:
+        path = self._directory / tile.name
+        at = differs(self._directory, tile, hashes)
+        if at is None:
+            return False
+        # Some file systems give a file that was not synced its length, but zeros for bytes.
+        if at >= 0 and path.read_bytes()[at * HASH :][:HASH].strip(b"\0"):
+            raise AuditCorrupt(f"{path}: hash {at} is not that of the lines, which are as they were sealed")
+        self._disk.put(path, hashes)
+        return True
+
+    def _clear_partials(self, tile: Tile, hashes: bytes) -> None:
+        """Remove partial tiles that a crash left torn, or ahead of the checkpoint, or beside their full tile."""
+        place = tile.partials(self._directory)
+        for path in sorted(place.iterdir()) if place.is_dir() else ():
+            other = parse_tile(f"{tile.level}/{path.relative_to(self._directory / 'tile' / str(tile.level))}")
+            width = other.width * HASH if other else 0
+            if not 0 < width <= len(hashes) or path.read_bytes() != hashes[:width]:
+                self._disk.remove(path)

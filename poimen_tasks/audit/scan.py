@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from poimen_tasks.audit.lines import LINE, PRINTABLE, Place, event_type, in_order, problem_of, read_event
+from poimen_tasks.audit.lines import (
+    LINE,
+    PRINTABLE,
+    Columns,
+    Place,
+    event_type,
+    head_of,
+    in_order,
+    problem_of,
+    read_event,
+)
 from poimen_tasks.audit.merkle import leaf_hashes, root_of
 from poimen_tasks.audit.strict import first_invalid
 from poimen_tasks.audit.tiles import HASH, WIDTH, Tile
@@ -65,9 +75,9 @@ class Scanned(NamedTuple):
     payloads: tuple[tuple[int, str], ...] = ()
 
 
-class _Columns(NamedTuple):
+class _Lines(NamedTuple):
     seq: int
-    places: list[Place]
+    places: Columns
     events: tuple[bytes, ...]
 
 
@@ -82,18 +92,27 @@ def scan(part: Part) -> Scanned:
         return Scanned(0, torn)
     lines = data.split(b"\n")
     lines.pop()
-    columns = _columns(data, lines)
-    if columns is None:
-        return Scanned(len(lines), torn, problem=_first_problem(lines) or (0, "it cannot be read"))
-    seq, places, events = columns
-    made = Scanned(len(lines), torn, seq, places[0], places[-1], event_type(events[0]))
-    if problem := _problem(part, columns, lines):
+    taken = _take_apart(data, lines)
+    if taken is None:
+        return _damaged(Scanned(len(lines), torn), lines)
+    seq, places, events = taken
+    made = Scanned(len(lines), torn, seq, places.place(0), places.place(-1), event_type(events[0]))
+    if problem := _problem(part, taken, lines):
         return made._replace(problem=problem)
     payloads = tuple(_payloads(events)) if _CONTENT in data else ()
     return _tiles(part, made._replace(payloads=payloads), leaf_hashes(lines[: max(0, part.size - seq)]))
 
 
-def _columns(data: bytes, lines: Sequence[bytes]) -> _Columns | None:
+def _damaged(made: Scanned, lines: Sequence[bytes]) -> Scanned:
+    """A line is none, or has a wrong number or CRC; whether the first one has is seen when parts are joined."""
+    problem = _first_problem(lines) or (0, "it cannot be read")
+    if not problem[0]:
+        return made._replace(problem=problem)
+    head = head_of(lines[0])
+    return made._replace(problem=problem, seq=head.seq, first=head.place, kind=event_type(head.event))
+
+
+def _take_apart(data: bytes, lines: Sequence[bytes]) -> _Lines | None:
     """The lines taken apart, their numbers and CRCs checked; None: not all are as they should be."""
     found = LINE.findall(data)
     if len(found) != len(lines) or data.translate(None, PRINTABLE) != b"\n" * len(lines):
@@ -104,17 +123,18 @@ def _columns(data: bytes, lines: Sequence[bytes]) -> _Columns | None:
         return None
     if list(map(zlib.crc32, events)) != [int(crc, 16) for crc in crcs]:
         return None
-    places = map(Place, epochs, map(int, ms), map(int, sub), map(int, numbers), map(bool, lasts))
-    return _Columns(first, list(places), events)
+    ints = [list(map(int, column)) for column in (ms, sub, numbers)]
+    places = Columns(epochs, ints[0], ints[1], ints[2], list(map(bool, lasts)))
+    return _Lines(first, places, events)
 
 
-def _problem(part: Part, columns: _Columns, lines: Sequence[bytes]) -> tuple[int, str] | None:
+def _problem(part: Part, taken: _Lines, lines: Sequence[bytes]) -> tuple[int, str] | None:
     """The first line that may not stand behind the one before it, is not JSON, or ends the sealed ones too early."""
-    seq, places, _ = columns
+    seq, places, _ = taken
     found = [] if in_order(places) else [_first_problem(lines)]
     found.append(first_invalid(lines))
     end = part.size - 1 - seq
-    if 0 <= end < len(lines) and not places[end].last:
+    if 0 <= end < len(lines) and not places.lasts[end]:
         found.append((end, "the checkpoint ends within its entry"))
     return min(filter(None, found), default=None)
 
@@ -155,12 +175,21 @@ def _tiles(part: Part, made: Scanned, leaves: bytes) -> Scanned:
 
 def differs(directory: Path, tile: Tile, hashes: bytes) -> int | None:
     """Which hash of a tile is another one on disk; -1: the file is missing or has another length; None: none."""
-    try:
-        data = (directory / tile.name).read_bytes()
-    except OSError:
-        return -1
+    data = _read(directory, tile, len(hashes))
     if data == hashes:
         return None
     if len(data) != len(hashes):
         return -1
     return next(at for at in range(tile.width) if data[at * HASH :][:HASH] != hashes[at * HASH :][:HASH])
+
+
+def _read(directory: Path, tile: Tile, length: int) -> bytes:
+    """A tile's bytes; the full tile serves for a partial one, which a sealer at work removes."""
+    try:
+        return (directory / tile.name).read_bytes()
+    except OSError:
+        pass
+    try:
+        return (directory / tile._replace(width=WIDTH).name).read_bytes()[:length]
+    except OSError:
+        return b""

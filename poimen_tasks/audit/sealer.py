@@ -7,15 +7,18 @@ is sealed and not published is found at the next start, see `joining.py`.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from poimen_tasks.audit.expand import expand_lines
+from poimen_tasks.audit.expand import RECORDED, expand_lines
 from poimen_tasks.audit.joining import join
 from poimen_tasks.audit.lines import Line
 from poimen_tasks.audit.own_events import OwnEvents
+from poimen_tasks.audit.recorded import recorded_line
 from poimen_tasks.errors import StoreRefused, StoreUnavailable
 from poimen_tasks.store.audit_scripts import Entry, StreamChanged, StreamState
 
@@ -28,6 +31,10 @@ __all__ = ["Sealer"]
 
 log = logging.getLogger("poimen.audit")
 
+#: Containers that are made, and still there, before the collector looks.
+_ALLOCATIONS = 500_000
+_RECORDED = RECORDED.encode()
+_line = Line._make
 #: A round takes up to this many entries, bytes of lines and seconds before it seals.
 _MOST_ENTRIES = 4000
 _MOST_BYTES = 8 << 20
@@ -36,8 +43,23 @@ _MOST_SECONDS = 0.05
 _PACE = 0.005
 #: Seconds of waiting for an entry, at most: how long a request to stop may go unnoticed.
 _WAIT = 0.25
+#: Seconds for sealing what is there when the sealer is asked to stop.
+_LAST_SECONDS = 3.0
 #: Seconds between two tries, and between two words about it, while the server is away.
 _AWAY, _SAY = 0.5, 10.0
+
+
+@contextlib.contextmanager
+def rare_collections() -> Iterator[None]:
+    """A round holds thousands of small tuples and no cycles: looking for those would take a quarter of the time."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 class Sealer:
@@ -90,6 +112,11 @@ class Sealer:
             AuditDiskError: the disk did not take it; nothing is tried again.
             SealerConflict: another sealer took the stream over.
         """
+        with rare_collections():
+            self._run(once=once)
+        self._end()
+
+    def _run(self, *, once: bool) -> None:
         while not self._stopping():
             try:
                 if not self._round() and not self._pending:
@@ -98,7 +125,16 @@ class Sealer:
                     self._idle()
             except (StreamChanged, StoreUnavailable, StoreRefused) as error:
                 self._join_again(error)
-        self._source.leave()
+
+    def _end(self) -> None:
+        """Seal what is there at the end, for as long as that is soon done; the rest waits in the stream."""
+        deadline = time.monotonic() + _LAST_SECONDS
+        try:
+            while (self._round() or self._pending) and time.monotonic() < deadline:
+                pass
+            self._source.leave()
+        except (StreamChanged, StoreUnavailable, StoreRefused) as error:
+            log.info("not said to the server that this sealer ends: %s", error)
 
     def _round(self) -> int:
         count = self._take()
@@ -116,11 +152,23 @@ class Sealer:
         while full and count < _MOST_ENTRIES and size < _MOST_BYTES and time.monotonic() < deadline:
             entries, full = self._source.read(after=self._source.position)
             if entries:
-                lines = [line for entry in entries for line in self._lines(entry)]
+                lines = self._expand(entries)
                 self._log.append(lines)
-                size += sum(len(line.event) for line in lines)
+                size += sum([len(line[4]) for line in lines])
                 self._source.position, count = entries[-1].id, count + len(entries)
         return count
+
+    def _expand(self, entries: list[Entry]) -> list[Line]:
+        """The lines of entries; those of recorded events, of which there may be very many, the short way."""
+        epoch, most, lines = self._source.state.epoch, self._inline, list[Line]()
+        for entry in entries:
+            ident, fields = entry
+            event = recorded_line(ident, fields, most) if fields.get(b"t") == _RECORDED else None
+            if event is None:
+                lines += self._lines(entry)
+            else:
+                lines.append(_line((epoch, ident, 0, True, event)))
+        return lines
 
     def _lines(self, entry: Entry) -> list[Line]:
         """An entry's lines; what is too large for them is kept beside the log first."""

@@ -17,7 +17,16 @@ from typing import NamedTuple
 from poimen_tasks.audit.note import read_note, read_size
 from poimen_tasks.errors import AuditCorrupt, AuditUnavailable, InvalidArgument
 
-__all__ = ["Segment", "line_at", "read_lines", "sealed_size", "segment_name", "segments_in"]
+__all__ = [
+    "Segment",
+    "exported_segment",
+    "line_at",
+    "numbered",
+    "read_lines",
+    "sealed_size",
+    "segment_name",
+    "segments_in",
+]
 
 _NAME = re.compile(r"(\d{20})\.jsonl")
 _SEQ = re.compile(rb'\{"seq":(\d{1,20}),')
@@ -109,7 +118,7 @@ def read_lines(directory: Path, start: int = 0, *, unsealed: bool = False) -> It
             return
         if segment.first != following:
             raise AuditCorrupt(f"{segment.path}: it begins with line {segment.first}, but line {following} is the next")
-        for seq, line in _numbered(segment, start):
+        for seq, line in numbered(segment, start):
             if seq == end:
                 return
             following = seq + 1
@@ -118,7 +127,7 @@ def read_lines(directory: Path, start: int = 0, *, unsealed: bool = False) -> It
         raise AuditCorrupt(f"{directory / 'segments'}: lines {max(start, following)} to {end - 1} are missing")
 
 
-def _numbered(segment: Segment, start: int) -> Iterator[tuple[int, bytes]]:
+def numbered(segment: Segment, start: int) -> Iterator[tuple[int, bytes]]:
     """The whole lines of a segment with their numbers, from line `start` of the log on where that is in it."""
     seq, rest = segment.first, b""
     with segment.path.open("rb") as file:
@@ -129,6 +138,23 @@ def _numbered(segment: Segment, start: int) -> Iterator[tuple[int, bytes]]:
             *lines, rest = (rest + block).split(b"\n")
             yield from enumerate(lines, seq)
             seq += len(lines)
+
+
+def exported_segment(path: Path) -> Segment | None:
+    """A file of lines that was taken out of a log, numbered by its first line; None: it is empty.
+
+    Raises:
+        AuditUnavailable: it cannot be read.
+        AuditCorrupt: it does not begin with a line of a log.
+    """
+    try:
+        with path.open("rb") as file:
+            head, size = file.read(_HEAD), os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise AuditUnavailable(f"{path}: {error.strerror or error}") from error
+    if head and _number(head) < 0:
+        raise AuditCorrupt(f'{path}: it does not begin with a line of an audit log, which begins with {{"seq":')
+    return Segment(_number(head), path, size) if head else None
 
 
 def line_at(directory: Path, seq: int) -> bytes:

@@ -21,7 +21,7 @@ __all__ = ["HASH", "WIDTH", "Edge", "Tile", "TileReader", "parse_tile", "tiles_o
 #: Bytes of a hash, and hashes of a full tile.
 HASH, WIDTH = 32, 256
 _BITS = 8
-_NUMBER = re.compile(r"(\d{1,2})/((?:x\d{3}/)*\d{3})(?:\.p/(\d{1,3}))?")
+_NUMBER = re.compile(r"(\d{1,2})/((?:x\d{3}/)*\d{3})(?:\.p/([1-9]\d{0,2}))?")
 
 
 class Tile(NamedTuple):

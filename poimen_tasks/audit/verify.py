@@ -9,60 +9,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from poimen_tasks.audit.content import ContentStore
 from poimen_tasks.audit.keys import Verifier, private_key_problem, public_key_at
 from poimen_tasks.audit.merkle import leaf_hashes
 from poimen_tasks.audit.note import Checkpoint, open_checkpoint, read_note
+from poimen_tasks.audit.report import Progress, Report
 from poimen_tasks.audit.scan import differs
 from poimen_tasks.audit.segments import Segment, read_lines, segments_in
 from poimen_tasks.audit.tiles import HASH, WIDTH, Tile, parse_tile
-from poimen_tasks.audit.walk import Problem, Progress, Tree, Walk
+from poimen_tasks.audit.walk import Tree, Walk
 from poimen_tasks.errors import AuditCorrupt
 
-__all__ = ["Report", "verify"]
-
-
-@dataclass(slots=True)
-class Report:
-    """What a verification found.
-
-    Attributes:
-        directory: the log.
-        origin: its name.
-        size: how many lines its checkpoint covers.
-        root: the signed hash over them, in hex.
-        lines: whole lines that were read, also behind the checkpoint.
-        against: the sizes of the older checkpoints that it was held against.
-        problems: what is wrong, the first bad line first.
-        notes: what is no fault, but worth knowing.
-    """
-
-    directory: Path
-    origin: str = ""
-    size: int = 0
-    root: str = ""
-    lines: int = 0
-    against: list[int] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything is as it was sealed."""
-        return not self.problems
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "ok": self.ok, "directory": str(self.directory), "origin": self.origin, "size": self.size,
-            "root": self.root, "lines": self.lines, "against": self.against, "notes": self.notes,
-            "problems": [{**one._asdict(), "file": str(one.file)} for one in self.problems],
-        }  # fmt: skip
+__all__ = ["verify"]
 
 
 def verify(
@@ -86,27 +47,28 @@ def verify(
     """
     report = Report(directory)
     try:
-        verifier = key or public_key_at(directory / "key.pub")
         path = directory / "checkpoint"
         if not path.exists():
             segments_in(directory)
+        verifier = key or public_key_at(directory / "key.pub")
         checkpoint = open_checkpoint(read_note(path), verifier, where=str(path))
         segments = segments_in(directory)
     except AuditCorrupt as error:
-        file, _, why = str(error).partition(": ")
-        report.problems.append(Problem(Path(file), why))
+        report.add_error(error)
         return report
     report.origin, report.size, report.root = checkpoint.origin, checkpoint.size, checkpoint.root.hex()
-    _Verification(report, checkpoint, segments, verifier).run(against, progress)
+    _Verification(directory, report, checkpoint, segments, verifier).run(against, progress)
     return report
 
 
 class _Verification:
     """The steps, each of which trusts only what those before it established."""
 
-    def __init__(self, report: Report, checkpoint: Checkpoint, segments: list[Segment], verifier: Verifier) -> None:
+    def __init__(
+        self, directory: Path, report: Report, checkpoint: Checkpoint, segments: list[Segment], verifier: Verifier
+    ) -> None:
         self._report, self._checkpoint, self._segments, self._verifier = report, checkpoint, segments, verifier
-        self._directory = report.directory
+        self._directory = directory
 
     def run(self, against: Sequence[Path], progress: Progress) -> None:
         walk = Walk(self._segments, self._checkpoint.size, self._directory)
@@ -114,7 +76,7 @@ class _Verification:
         self._report.lines = walk.lines
         self._note_end(walk)
         if not self._segments and self._checkpoint.size:
-            self._add(self._directory / "segments", f"lines 0 to {self._checkpoint.size - 1} are missing")
+            self._report.add(self._directory / "segments", f"lines 0 to {self._checkpoint.size - 1} are missing")
         elif walk.problem:
             self._report.problems.append(walk.problem)
         else:
@@ -124,10 +86,7 @@ class _Verification:
             self._check_grown(path, tree, complete=walk.lines >= self._checkpoint.size and not walk.problem)
         if why := private_key_problem(self._directory):
             file, _, why = why.partition(": ")
-            self._add(Path(file), why)
-
-    def _add(self, file: Path, why: str) -> None:
-        self._report.problems.append(Problem(file, why))
+            self._report.add(Path(file), why)
 
     def _note_end(self, walk: Walk) -> None:
         if walk.problem:
@@ -144,7 +103,7 @@ class _Verification:
             self._blame(walk, wrong)
             return
         for tile, at in wrong:
-            self._add(self._directory / tile.name, _tile_problem(tile, at))
+            self._report.add(self._directory / tile.name, _tile_problem(tile, at))
         self._check_tile_files(tree)
 
     def _wrong_tiles(self, tree: Tree) -> Iterator[tuple[Tile, int]]:
@@ -159,9 +118,9 @@ class _Verification:
                 place = bisect_right([segment.first for segment in walk.segments], seq) - 1
                 segment = walk.segments[place]
                 why = "its bytes are not those that were sealed: its hash is not the one in the tree"
-                self._report.problems.append(Problem(segment.path, why, seq - segment.first + 1, seq))
+                self._report.add(segment.path, why, seq - segment.first + 1, seq)
                 return
-        self._add(
+        self._report.add(
             self._directory / "checkpoint",
             f"the {self._checkpoint.size} lines do not lead to the root that it signs: lines were changed, and the "
             "tiles with them",
@@ -175,11 +134,11 @@ class _Verification:
                 continue
             tile = parse_tile(path.relative_to(place).as_posix())
             if tile is None or path.is_symlink():
-                self._add(path, "a foreign file among the tiles")
+                self._report.add(path, "a foreign file among the tiles")
             elif tile.width < WIDTH and (hashes := self._hashes(tile, tree)) is not None:
                 at = differs(self._directory, tile, hashes)
                 if at is not None and not any(problem.file == path for problem in self._report.problems):
-                    self._add(path, _tile_problem(tile, at))
+                    self._report.add(path, _tile_problem(tile, at))
 
     def _hashes(self, tile: Tile, tree: Tree) -> bytes | None:
         """What a partial tile has to hold; None: it is behind the checkpoint, left by a crash, and nobody reads it."""
@@ -201,25 +160,27 @@ class _Verification:
                 place = bisect_right([segment.first for segment in walk.segments], seq) - 1
                 segment = walk.segments[place]
                 why = f"its payload content/{digest[:2]}/{digest} is missing"
-                self._report.problems.append(Problem(segment.path, why, seq - segment.first + 1, seq))
+                self._report.add(segment.path, why, seq - segment.first + 1, seq)
         for path, why in store.problems():
-            self._add(path, why)
+            self._report.add(path, why)
 
     def _check_grown(self, path: Path, tree: Tree, *, complete: bool) -> None:
         """Whether the log begins with what an older checkpoint signed."""
         try:
             old = open_checkpoint(read_note(path), self._verifier, where=str(path))
         except AuditCorrupt as error:
-            self._add(path, str(error).partition(": ")[2])
+            self._report.add(path, str(error).partition(": ")[2])
             return
         self._report.against.append(old.size)
         if old.size > self._checkpoint.size:
-            self._add(
+            self._report.add(
                 self._directory / "checkpoint",
                 f"it covers {self._checkpoint.size} lines, but {path} signs {old.size}: the log was cut or rolled back",
             )
         elif complete and self._root_at(old.size, tree) != old.root:
-            self._add(path, f"the first {old.size} lines of the log are not those that it signs: the log was changed")
+            self._report.add(
+                path, f"the first {old.size} lines of the log are not those that it signs: the log was changed"
+            )
 
     def _root_at(self, size: int, tree: Tree) -> bytes:
         start = size // WIDTH * WIDTH

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import multiprocessing
 import os
@@ -11,41 +12,19 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from poimen_tasks.audit.lines import Place, follows
 from poimen_tasks.audit.merkle import fold, root_of
+from poimen_tasks.audit.report import Problem, Progress
 from poimen_tasks.audit.scan import Part, Scanned, differs, scan
 from poimen_tasks.audit.segments import Segment
 from poimen_tasks.audit.tiles import HASH, WIDTH, Tile
+from poimen_tasks.errors import AuditUnavailable
 
-__all__ = ["Problem", "Progress", "Tree", "Walk"]
+__all__ = ["Tree", "Walk"]
 
 _PART = 4 << 20
 _PARALLEL = 32 << 20
-
-#: Called with the bytes that were read, and those that there are.
-Progress = Callable[[int, int], None]
-
-
-class Problem(NamedTuple):
-    """Something that is not as it was sealed.
-
-    Attributes:
-        file: where.
-        why: what is wrong with it, in words.
-        line: the how manieth line of the file, from 1; None: the file itself.
-        seq: the number of that line in the log.
-    """
-
-    file: Path
-    why: str
-    line: int | None = None
-    seq: int | None = None
-
-    def __str__(self) -> str:
-        place = "" if self.line is None else f" line {self.line} (seq {self.seq})"
-        return f"{self.file}{place}: {self.why}"
 
 
 @dataclass(slots=True)
@@ -111,7 +90,17 @@ class Walk:
     _rest: bytes = b""
 
     def run(self, progress: Progress) -> Tree:
-        """Read everything, or up to the first bad line."""
+        """Read everything, or up to the first bad line.
+
+        Raises:
+            AuditUnavailable: a segment cannot be read.
+        """
+        try:
+            return self._run(progress)
+        except OSError as error:
+            raise AuditUnavailable(f"{error.filename or self.directory}: {error.strerror or error}") from error
+
+    def _run(self, progress: Progress) -> Tree:
         parts = [(segment, part) for segment in self.segments for part in self._parts(segment)]
         total, read, current = sum(segment.size for segment in self.segments), 0, None
         with _scanner(total) as scanned:
@@ -212,7 +201,8 @@ def _scanner(total: int) -> Iterator[Callable[[list[Part]], Iterator[Scanned]]]:
     if total < _PARALLEL or workers < 2 or threading.active_count() > 1 or not hasattr(os, "fork"):
         yield lambda parts: map(scan, parts)
         return
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork"))
+    # What is made of a part has no cycles, and is much: looking for some would be a third of the work.
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork"), initializer=gc.disable)
     try:
         yield lambda parts: pool.map(scan, parts)
     finally:

@@ -17,6 +17,7 @@ from poimen_tasks.cli import (
     concurrency,
     doctor,
     drain,
+    health,
     pausing,
     retry,
     run,
@@ -63,6 +64,7 @@ class _Commands(click.Group):
         snapshot.snapshot,
         drain.drain,
         audit.audit,
+        health.health,
         doctor.doctor,
     ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -75,7 +77,7 @@ def main(ctx: click.Context, app: str | None) -> None:
 
     \b
     Begin on one machine, with nothing installed but this package and its [server] extra:
-      poimen up -A shop                 a private server and a worker
+      poimen up -A shop                 a private server, a worker and a sealer
       poimen status -A shop             in another terminal
       poimen run -A shop calls.jsonl    a file of calls, without a program of your own
     Then start more workers, on any machine:

@@ -18,9 +18,10 @@ from poimen_tasks.audit.follow_index import IndexProcess
 from poimen_tasks.audit.log import SealedLog
 from poimen_tasks.audit.sealer import Sealer
 from poimen_tasks.audit.source import Source
-from poimen_tasks.cli.loading import app_options, find_server, load
-from poimen_tasks.cli.output import json_option, print_json
-from poimen_tasks.settings import load_settings, mask_url, resolve_redis_url
+from poimen_tasks.cli.loading import app_options, load_store
+from poimen_tasks.cli.output import Failure, json_option, print_json
+from poimen_tasks.errors import AuditDiskError
+from poimen_tasks.settings import mask_url
 from poimen_tasks.store import Store
 
 __all__ = ["seal"]
@@ -68,24 +69,29 @@ def seal(
     One sealer serves a whole fleet. It may be killed at any moment, and goes on where it was; SIGTERM and Ctrl-C let it
     seal what it has. The app is optional: without one, the settings are those of the environment.
     """
-    store = _store(app, directory)
+    store = load_store(app, directory)
     if unregister:
         left = store.audit.leave_sealer("", forget=True)
         text = "no sealer is registered any more" if left else "no sealer was registered"
-        print_json({"unregistered": left}) if as_json else click.echo(f"{text}; the stream keeps the newest entries")
+        text = f"{text}; the stream keeps the newest entries"
+        print_json({"unregistered": left}) if as_json else click.echo(text)
         return
-    with _logging(), _Stop() as stop:
-        _seal(
-            store, origin or f"poimen/{store.settings.namespace}", stop, once=once, index=index, fork=fork, json=as_json
-        )
+    named = origin or f"poimen/{store.settings.namespace}"
+    with _logging(), _Stop() as stop, _disk_errors():
+        _seal(store, named, stop, once=once, index=index, fork=fork, json=as_json)
 
 
-def _store(app: str | None, directory: Path | None) -> Store:
-    if app is not None:
-        return load(app, directory).store
-    find_server(directory)
-    settings = load_settings()
-    return Store(settings, resolve_redis_url(settings))
+@contextlib.contextmanager
+def _disk_errors() -> Iterator[None]:
+    """A disk that failed ends the sealer, and the last line says what to do."""
+    try:
+        yield
+    except AuditDiskError as error:
+        raise Failure(
+            f"{error}. Nothing was tried again, and what is not sealed stays in Redis. Make room or mend the disk, "
+            "then start the sealer again: it reads back what the disk has and goes on from there",
+            kind="AuditDiskError",
+        ) from error
 
 
 def _seal(store: Store, origin: str, stop: _Stop, *, once: bool, index: bool, fork: bool, json: bool) -> None:

@@ -22,7 +22,7 @@ from poimen_tasks.errors import PoimenError, SettingsError
 from poimen_tasks.health import Finding, Level, Repairs, check_settings, examine
 from poimen_tasks.store.values import Ticket
 
-__all__ = ["doctor"]
+__all__ = ["doctor", "rows", "summary"]
 
 _MARKS = {Level.OK: ("ok", "green"), Level.WARNING: ("warning", "yellow"), Level.ERROR: ("error", "red")}
 
@@ -45,8 +45,8 @@ def doctor(ctx: click.Context, app: str | None, directory: Path | None, as_json:
     if as_json:
         print_json({"ok": not any(one.is_failure for one in found), "findings": found})
     else:
-        screen.print(_rows(found))
-        screen.print(_summary(found, repair=repair))
+        screen.print(rows(found))
+        screen.print(summary(found, repair=repair))
     ctx.exit(1 if any(one.is_failure for one in found) else 0)
 
 
@@ -72,7 +72,8 @@ def _publish(poimen: Poimen, tickets: Sequence[Ticket]) -> None:
         )
 
 
-def _rows(found: Iterable[Finding]) -> Table:
+def rows(found: Iterable[Finding]) -> Table:
+    """Findings as a person reads them."""
     made = Table.grid(padding=(0, 2, 0, 0))
     for finding in found:
         mark, color = ("repaired", "green") if finding.repaired else _MARKS[finding.level]
@@ -83,7 +84,8 @@ def _rows(found: Iterable[Finding]) -> Table:
     return made
 
 
-def _summary(found: Sequence[Finding], *, repair: bool) -> Text:
+def summary(found: Sequence[Finding], *, repair: bool = True) -> Text:
+    """The last line: how many of each level stand; without `repair` also that some can be put right."""
     standing = [one for one in found if not one.repaired]
     words = [_many(sum(one.level is level for one in standing), level) for level in (Level.ERROR, Level.WARNING)]
     if len(standing) < len(found):

@@ -52,8 +52,9 @@ def drain(
     elif not asked:
         click.echo("no worker is there")
     else:
-        done = "have left" if wait else "are asked to leave"
-        click.echo(f"{len(asked)} worker{'' if len(asked) == 1 else 's'} {done}: {', '.join(asked)}")
+        one = len(asked) == 1
+        done = ("has left" if one else "have left") if wait else ("is" if one else "are") + " asked to leave"
+        click.echo(f"{len(asked)} worker{'' if one else 's'} {done}: {', '.join(asked)}")
 
 
 def _chosen(poimen: Poimen, wanted: Sequence[str]) -> list[str]:

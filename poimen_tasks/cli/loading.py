@@ -20,10 +20,20 @@ from poimen_tasks.app import Poimen
 from poimen_tasks.cli.output import APP, Failure, one_line
 from poimen_tasks.dispatch.publish import LANE_TASK
 from poimen_tasks.errors import SettingsError
-from poimen_tasks.settings import Settings
+from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
+from poimen_tasks.store import Store
 from poimen_tasks.store.server import running_url
 
-__all__ = ["app_options", "celery_name", "find_server", "load", "load_tasks", "load_without_server", "require_app"]
+__all__ = [
+    "app_options",
+    "celery_name",
+    "find_server",
+    "load",
+    "load_store",
+    "load_tasks",
+    "load_without_server",
+    "require_app",
+]
 
 _REDIS = "POIMEN_REDIS_URL"
 _DATA = "POIMEN_DATA_DIR"
@@ -94,6 +104,20 @@ def load(app: str | None, directory: Path | None) -> Poimen:
     except SettingsError as error:
         raise Failure(f"{error}; or start a server with `poimen up -A {app}`", kind="SettingsError") from error
     return poimen
+
+
+def load_store(app: str | None, directory: Path | None) -> Store:
+    """A store for commands that need no tasks: with the app's settings, or without an app with the environment's.
+
+    Raises:
+        Failure: the app's module cannot be imported or holds no Poimen.
+        SettingsError: no Redis is known.
+    """
+    if app is not None:
+        return load(app, directory).store
+    find_server(directory)
+    settings = load_settings()
+    return Store(settings, resolve_redis_url(settings))
 
 
 def load_without_server(app: str | None, directory: Path | None) -> Poimen:

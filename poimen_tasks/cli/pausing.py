@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from poimen_tasks.app import Poimen
 from poimen_tasks.cli.cancel import default_actor
-from poimen_tasks.cli.loading import app_options, load
+from poimen_tasks.cli.loading import app_options, load, load_tasks
 from poimen_tasks.cli.output import (
     TIMED_OUT,
     Failure,
@@ -27,11 +28,13 @@ from poimen_tasks.cli.output import (
     with_app,
 )
 from poimen_tasks.errors import PauseTimeout
+from poimen_tasks.model import BatchStatus
 from poimen_tasks.pause import PauseReceipt, PauseState, Scope
 
 __all__ = ["pause", "pauses", "resume"]
 
 _SHOWN = 5
+_NEWEST = 500
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,9 +75,7 @@ def _option(scope: Scope) -> str:
 @json_option
 @_scope_options
 @click.option("--reason", default="", help="Why; for `poimen pauses` and the audit log.")
-@click.option(
-    "--actor", default=default_actor, show_default="$USER", help="Who; for `poimen pauses` and the audit log."
-)
+@click.option("--actor", default=default_actor, show_default="$USER", help="Who; for the audit log.")
 @click.option(
     "--grace", type=click.FloatRange(min=0), metavar="SECONDS",
     help="After that, running items are asked to stop at their next checkpoint(). Default: they may finish.",
@@ -124,10 +125,22 @@ def _how_to_resume(scope: Scope) -> str:
     return with_app(f"`poimen resume -A APP {_option(scope)}` lets it go on")
 
 
+def _unknown(poimen: Poimen, scope: Scope) -> Iterator[str]:
+    """A word on what nobody has seen: it may be meant, or mistyped."""
+    if scope.kind == "workflow" and not poimen.batches(workflow=scope.id):
+        yield "no batch of it is known: what is dispatched later is held"
+    if scope.kind == "batch" and poimen.store.reads.statuses([scope.id]) == [None]:
+        yield "it is not known: when it is dispatched it is held"
+    if scope.kind == "activity" and scope.id not in poimen.celery.tasks:
+        with suppress(Failure):
+            load_tasks(poimen)
+        if scope.id not in poimen.celery.tasks:
+            yield "no task of that name is known here"
+
+
 def _paused_in_words(poimen: Poimen, receipt: PauseReceipt) -> Iterator[str]:
     yield f"paused {receipt.scope}: nothing of it starts from now on; {_how_to_resume(receipt.scope)}"
-    if receipt.scope.kind == "workflow" and not poimen.batches(workflow=receipt.scope.id):
-        yield "no batch of it is known: what is dispatched later is held"
+    yield from _unknown(poimen, receipt.scope)
     names = [one_line(f"{one.batch_id} {item}") for one in receipt.running for item in one.item_ids[:_SHOWN]]
     names += [f"call {one_line(call)}" for call in receipt.calls]
     count = receipt.running_items + len(receipt.calls)
@@ -144,9 +157,7 @@ def _paused_in_words(poimen: Poimen, receipt: PauseReceipt) -> Iterator[str]:
 @json_option
 @_scope_options
 @click.option("--reason", default="", help="Why; for `poimen pauses` and the audit log.")
-@click.option(
-    "--actor", default=default_actor, show_default="$USER", help="Who; for `poimen pauses` and the audit log."
-)
+@click.option("--actor", default=default_actor, show_default="$USER", help="Who; for the audit log.")
 @click.option(
     "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N",
     help="At first start only N items a second: it doubles every 5 s, and ends after 60 s.",
@@ -169,11 +180,17 @@ def resume(
         print_json(state)
         return
     lasted = (state.resumed_at - state.paused_at).total_seconds() if state.resumed_at and state.paused_at else None
-    click.echo(f"resumed {state.scope}: it was paused for {duration(lasted)} by {state.actor}{_why(state)}")
+    click.echo(
+        f"resumed {state.scope}: it was paused for {duration(lasted)} by {state.actor}{_why(state)}{_ramp(state)}"
+    )
 
 
 def _why(state: PauseState) -> str:
     return f" ({one_line(state.reason)})" if state.reason else ""
+
+
+def _ramp(state: PauseState) -> str:
+    return f"; at first {state.rate:g} of its items start a second" if state.rate else ""
 
 
 @click.command()
@@ -184,8 +201,9 @@ def pauses(*, app: str | None, directory: Path | None, as_json: bool, everything
     """Show what is paused: by whom, why, since when, and what each pause holds back."""
     poimen = load(app, directory)
     found = poimen.pauses.all(paused=not everything)
+    waiting = _waiting(poimen) if found else []
     if as_json:
-        shown = [{**state.to_dict(), **_details(poimen, state)} for state in found]
+        shown = [{**state.to_dict(), **_details(poimen, state, waiting)} for state in found]
         print_json({"pauses": shown, "stats": poimen.pauses.stats()})
         return
     if not found:
@@ -199,21 +217,30 @@ def pauses(*, app: str | None, directory: Path | None, as_json: bool, everything
         names.insert(1, "state")
     made = table(*names, right=("since", "running", "epoch"), cut=("why",))
     for state in found:
-        cells = _cells(state, _details(poimen, state), now)
+        cells = _cells(state, _details(poimen, state, waiting), now)
         made.add_row(*(cells[name] for name in names))
     screen.print(made)
     if roomy or not everything:
         screen.print(Text(with_app("\n`poimen resume -A APP --workflow W` (or --batch and so on) lets one go on")))
 
 
-def _details(poimen: Poimen, state: PauseState) -> dict[str, Any]:
+def _waiting(poimen: Poimen) -> list[BatchStatus]:
+    """The newest batches that something covers."""
+    names = [batch.id for batch in poimen.batches()[:_NEWEST]]
+    return [one for one in poimen.store.reads.statuses(names) if one is not None and one.paused_by]
+
+
+def _details(poimen: Poimen, state: PauseState, waiting: list[BatchStatus]) -> dict[str, Any]:
     """What it holds back, by batch, and how many items and calls of it run."""
     scope = _scope({state.scope.kind: state.scope.id or True})
     held = poimen.pauses.held(**scope)
-    statuses = [one for one in poimen.store.reads.statuses(list(held.batches)) if one is not None]
+    found = [one for one in waiting if state.scope.text in one.paused_by and (not one.is_over or one.callbacks_pending)]
+    known = {one.batch_id for one in found}
+    others = [name for name in held.batches if name not in known]
+    found += [one for one in poimen.store.reads.statuses(others) if one is not None and not one.is_over]
     items, calls = poimen.pauses.running(**scope)
     return {
-        "held_batches": {one.batch_id: one.pending + one.delayed for one in statuses},
+        "held_batches": {one.batch_id: one.pending + one.delayed + one.callbacks_pending for one in found},
         "held_calls": list(held.calls),
         "running_items": items,
         "running_calls": calls,
@@ -226,7 +253,7 @@ def _cells(state: PauseState, details: dict[str, Any], now: datetime) -> dict[st
         [_count(sum(batches.values()), "item") + f" of {_count(len(batches), 'batch', 'batches')}"] if batches else []
     )
     held += [_count(len(calls), "call")] if calls else []
-    if state.held > len(batches) + len(calls):
+    if state.held > _NEWEST:
         held.append("and more")
     return {
         "what": str(state.scope),

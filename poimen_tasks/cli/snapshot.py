@@ -13,6 +13,7 @@ import click
 from poimen_tasks.cli.cancel import default_actor
 from poimen_tasks.cli.loading import app_options, load, load_without_server
 from poimen_tasks.cli.output import Failure, console, facts, json_option, one_line, print_json, since, table
+from poimen_tasks.model import moment
 from poimen_tasks.pause import Snapshot
 
 __all__ = ["snapshot"]
@@ -119,7 +120,8 @@ def _facts(found: Snapshot) -> Iterator[tuple[str, str]]:
             f"{batch['batch_id']} {batch['stage']}: {_finished(batch):,} of {batch['total']:,}, {batch['state']}",
         )
     for scope, state in found.pauses.items():
-        yield "paused", one_line(f"{scope} by {state.get('actor', '?')}: {state.get('reason', '')}")
+        since = f"{moment(float(state['paused_at'])):%Y-%m-%d %H:%M:%S} UTC" if state.get("paused_at") else "?"
+        yield "paused", one_line(f"{scope} since {since} by {state.get('actor', '?')}: {state.get('reason', '')}")
     tried = found.resume_attempts
     if tried:
         yield "resumed", f"{found.resumed_at:%Y-%m-%d %H:%M:%S} UTC" if found.resumed_at else f"failed, {tried} tries"

@@ -1,4 +1,4 @@
-"""`poimen up`: a private server and a worker, for as long as the command runs."""
+"""`poimen up`: a private server, a worker and a sealer, for as long as the command runs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import click
 
 from poimen_tasks.cli.loading import app_options, celery_name, data_dir, load
 from poimen_tasks.cli.output import Failure, json_option, print_json
+from poimen_tasks.cli.up_sealer import UpSealer, can_seal
 from poimen_tasks.cli.worker import worker_command
 from poimen_tasks.settings import load_settings, mask_url
 from poimen_tasks.store import Store
@@ -60,10 +61,14 @@ class _Requests:
 @click.option(
     "--port", type=click.IntRange(1, 65_535), help="The server's port, the same at every start. Default: a free one."
 )
+@click.option(
+    "--seal/--no-seal", default=None, help="Seal the audit log as well. Default: where the server is the private one."
+)
 def up(
-    *, app: str | None, directory: Path | None, as_json: bool, concurrency: int | None, loglevel: str, port: int | None
-) -> None:
-    """Start a private server and a worker, for development; Ctrl-C stops both.
+    *, app: str | None, directory: Path | None, as_json: bool, concurrency: int | None, loglevel: str,
+    port: int | None, seal: bool | None,
+) -> None:  # fmt: skip
+    """Start a private server, a worker and a sealer of the audit log, for development; Ctrl-C stops them.
 
     The server keeps its data in the data directory, and comes back with it. While it runs, other `poimen` commands in
     the same directory find it by themselves. With POIMEN_REDIS_URL set, that server is used and none is started.
@@ -72,13 +77,16 @@ def up(
     with _Requests() as requests, _server(directory, port) as server:
         options = ["-l", loglevel, *(["-c", str(concurrency)] if concurrency else [])]
         worker = _start_worker(app, directory, server, options) if app else None
+        sealer = UpSealer(app) if (server is not None and can_seal() if seal is None else seal) else None
         try:
-            _introduce(app, directory, server, worker, as_json=as_json)
-            code = _wait(requests, server, worker)
+            _introduce(app, directory, server, worker, sealer, as_json=as_json)
+            code = _wait(requests, server, worker, sealer)
         finally:
             if worker is not None and worker.poll() is None:
                 worker.kill()
                 worker.wait()
+            if sealer is not None:
+                sealer.stop()
         if not requests.count:
             raise Failure(f"the worker ended by itself with exit code {code}; its log is above")
         click.echo("stopped", err=True)
@@ -138,6 +146,7 @@ def _introduce(
     directory: Path | None,
     server: EmbeddedServer | None,
     worker: subprocess.Popen[bytes] | None,
+    sealer: UpSealer | None,
     *,
     as_json: bool,
 ) -> None:
@@ -145,21 +154,28 @@ def _introduce(
     data = str(server.directory) if server else None
     if as_json:
         pids = {"server_pid": server.pid if server else None, "worker_pid": worker.pid if worker else None}
-        print_json({"url": url, "data_dir": data, "app": app, **pids})
+        print_json({"url": url, "data_dir": data, "app": app, **pids, "sealer_pid": sealer.pid if sealer else None})
         return
     where = "" if directory is None else f" --dir {directory}"
     click.echo(f"server   {mask_url(url)}" + (f"  data in {data}" if data else " (POIMEN_REDIS_URL)"))
     click.echo(f"worker   app {app}, its log follows" if worker else "worker   none: give the app, as -A shop")
+    missing = "" if can_seal() else ": it needs pip install 'poimen-tasks[audit]'"
+    click.echo("sealer   " + ("its words follow" if sealer else f"none{missing}"))
     click.echo("\nIn another terminal:")
     if server:
         click.echo(f"  poimen status -A {app or 'APP'}{where}    # finds this server by itself")
         click.echo(f"  export POIMEN_REDIS_URL={url}    # for your own programs")
     else:
         click.echo(f"  poimen status -A {app or 'APP'}    # with the same POIMEN_REDIS_URL")
-    click.echo("Ctrl-C stops " + ("both." if server and worker else "it.") + "\n")
+    click.echo("Ctrl-C stops " + ("all." if server and worker else "it.") + "\n")
 
 
-def _wait(requests: _Requests, server: EmbeddedServer | None, worker: subprocess.Popen[bytes] | None) -> int | None:
+def _wait(
+    requests: _Requests,
+    server: EmbeddedServer | None,
+    worker: subprocess.Popen[bytes] | None,
+    sealer: UpSealer | None,
+) -> int | None:
     """Until the worker has ended. The first request to stop lets running items finish, the second does not."""
     heard = 0
     while worker is None or worker.poll() is None:
@@ -172,5 +188,7 @@ def _wait(requests: _Requests, server: EmbeddedServer | None, worker: subprocess
             if heard == 0:
                 click.echo("stopping: running items finish first; Ctrl-C again gives them up", err=True)
             heard += 1
+        if sealer is not None:
+            sealer.look()
         time.sleep(_POLL)
     return worker.returncode

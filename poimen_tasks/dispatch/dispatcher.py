@@ -19,6 +19,7 @@ from poimen_tasks.dispatch.slices import EMPTY, iter_slices
 from poimen_tasks.dispatch.tracing import current_trace, pack_trace
 from poimen_tasks.errors import BatchExists, BatchNotFound, Cancelled, DispatchAborted, InvalidArgument, PoimenError
 from poimen_tasks.ids import check_name
+from poimen_tasks.model import BatchState
 from poimen_tasks.store import Refusal
 from poimen_tasks.store.values import Part, Slice, Ticket
 
@@ -251,9 +252,12 @@ class _SignOfLife:
 
 
 def _finish_eagerly(runtime: Runtime, batch: Batch) -> None:
-    """Under `task_always_eager` lanes ran inside the dispatch; wait out retries and delays here."""
+    """Under `task_always_eager` lanes ran inside the dispatch; wait out retries and delays here.
+
+    What is paused is left to the resume: the caller may be the one who resumes.
+    """
     store = runtime.store()
-    while not batch.status().is_over:
+    while not ((found := batch.status()).is_over or found.state is BatchState.PAUSED):
         runtime.publish(store.scripts.promote_batch(batch.id), {})
         if not batch.status().is_over:
             time.sleep(0.02)

@@ -1,12 +1,14 @@
 """Looks a system over: the server, the fleet, the batches' counters, the Celery app's settings.
 
 `examine` runs every check and yields what it found; given `Repairs` it puts right what a script can in one step.
+`glance` runs those that cost next to nothing, for whoever asks every few seconds.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks.errors import StoreRefused, StoreUnavailable
@@ -17,6 +19,7 @@ from poimen_tasks.health.celery_settings import check_celery
 from poimen_tasks.health.environment import check_environment
 from poimen_tasks.health.finding import Finding, Level
 from poimen_tasks.health.fleet import LIVE, check_slots, check_workers
+from poimen_tasks.health.pauses import check_pauses
 from poimen_tasks.health.repairs import Publish, Repairs
 from poimen_tasks.health.server import check_server, no_server
 from poimen_tasks.store.keys import LAYOUT
@@ -37,13 +40,18 @@ __all__ = [
     "check_celery",
     "check_environment",
     "check_leftovers",
+    "check_pauses",
     "check_server",
     "check_settings",
     "check_slots",
     "check_workers",
     "examine",
+    "glance",
     "lag_of",
 ]
+
+#: Open batches that a glance counts.
+MOST_COUNTED = 1_000
 
 
 def examine(
@@ -83,10 +91,33 @@ def examine(
     yield from findings
     progress("slots of the fleet")
     yield check_slots(store, repairs)
+    progress("pauses")
+    yield from check_pauses(store, repairs)
     yield check_cache(store, repairs, progress)
     yield from check_leftovers(store, survey, repairs, progress)
     yield from check_audit(store.audit.describe_audit(), store.settings)
     yield from check_settings(conf)
+
+
+def glance(store: Store) -> Iterator[Finding]:
+    """The server, the workers, the audit stream: a few reads, however much there is.
+
+    Args:
+        store: the store to look at.
+
+    Yields:
+        As `examine`; a server that does not answer is a finding, not an error.
+    """
+    survey = Survey(store.client)
+    try:
+        facts = survey.server()
+        yield from check_server(facts, store.client.url)
+        if facts.layout in (None, str(LAYOUT)):
+            waiting = sum(1 for _ in islice(survey.open_batches(), MOST_COUNTED))
+            yield from check_workers(store.reads.workers(), store.reads.now(), waiting=waiting)
+            yield from check_audit(store.audit.describe_audit(), store.settings)
+    except (StoreUnavailable, StoreRefused) as error:
+        yield no_server(error)
 
 
 def check_settings(conf: Mapping[str, Any]) -> Iterator[Finding]:

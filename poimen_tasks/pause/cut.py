@@ -22,7 +22,7 @@ from typing import Any
 from poimen_tasks.pause.snapshot_file import SnapshotWriter
 from poimen_tasks.pause.summary import StageSummary
 from poimen_tasks.store import Store
-from poimen_tasks.store.snapshot_scripts import BatchCut, ChunkRow, Hidden
+from poimen_tasks.store.snapshot_reads import BatchCut, ChunkRow, Hidden
 from poimen_tasks.store.wire import CHUNK, ChunkView
 
 __all__ = ["Taker"]
@@ -70,7 +70,7 @@ class Taker:
 
     def take(self, batch: str) -> StageSummary | None:
         """Write a batch and its callbacks; None when it is not there any more."""
-        cut = self._reads.cut(batch)
+        cut = self._reads.snapshot_cut(batch)
         if cut is None:
             return None
         summary = StageSummary(cut)

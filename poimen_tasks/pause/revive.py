@@ -71,8 +71,8 @@ class Revival:
                 progress=progress, **self._told,
             )  # fmt: skip
             restorer.run()
-            counted = {"batches": restorer.batches, "items": restorer.items}
-            scripts.restore_done(snapshot.id, holder=self._holder, workflow=snapshot.workflow, **counted, **self._told)
+            told = {"batches": restorer.batches, "items": restorer.items, "taken": snapshot.timestamp.timestamp()}
+            scripts.restore_done(snapshot.id, holder=self._holder, workflow=snapshot.workflow, **told, **self._told)
         except BaseException:
             self._let_go(begin)
             raise

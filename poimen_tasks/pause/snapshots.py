@@ -8,10 +8,10 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
+from poimen_tasks._version import __version__
 from poimen_tasks.errors import (
     LayoutMismatch,
     PoimenError,
@@ -43,13 +43,6 @@ from poimen_tasks.store.keys import LAYOUT
 __all__ = ["Snapshots"]
 
 log = logging.getLogger(__name__)
-
-
-def _version() -> str:
-    try:
-        return metadata.version("poimen-tasks")
-    except metadata.PackageNotFoundError:  # run from its sources
-        return "unknown"
 
 
 def _quiet(_items: int) -> None:
@@ -132,6 +125,7 @@ class Snapshots:
         Raises:
             InvalidId: a name breaks its rule.
             SerializationError: a value that was given has no JSON form.
+            SnapshotConflict: it is being restored, or that broke off: what is there is a part of it.
             SnapshotFailed: it could not be written; the one before is untouched.
             StoreUnavailable: Redis does not answer.
         """
@@ -186,10 +180,11 @@ class Snapshots:
             "timestamp": store.reads.now(),
             "actor": actor,
             "reason": str(reason)[:1000],
-            "version": _version(),
+            "version": __version__,
             "layout": str(LAYOUT),
             "namespace": settings.namespace,
         }
+        self._refuse_part(workflow)
         writer = SnapshotWriter(file, told)
         taker = Taker(store, writer, progress)
         names = store.reads.workflow_batches(workflow)
@@ -198,11 +193,20 @@ class Snapshots:
         taker.write("pauses", pauses)
         stages = [found for batch in names if (found := taker.take(batch)) is not None]
         taker.end()
+        self._refuse_part(workflow)
         told |= live_fields(stages) | own | {"pauses": pauses, "batches": [one.described() for one in stages]}
         paused_at = pauses.get(f"w:{workflow}", {}).get("paused_at")
         told["paused_at"] = float(paused_at) if paused_at else None
         size = writer.finish(Snapshot.unpacked(told).packed())
         return replace(Snapshot.unpacked(told), size=size)
+
+    def _refuse_part(self, workflow: str) -> None:
+        """A part of a workflow would take the place of the whole."""
+        if self._get_store().snapshots.is_restoring(workflow):
+            raise SnapshotConflict(
+                f"workflow {workflow!r} is being restored here, or that broke off: wait for it, or restore it again, "
+                "before a new snapshot is taken"
+            )
 
     # --- looking -------------------------------------------------------------------------------------------------
 
@@ -342,7 +346,8 @@ class Snapshots:
         except PoimenError:
             self._note(snapshot, success=False)
             raise
-        return self._note(snapshot, success=True) if resume else snapshot
+        goes_on = resume or f"w:{snapshot.workflow}" not in snapshot.pauses
+        return self._note(snapshot, success=True) if goes_on else snapshot
 
     def mark_resumed(self, workflow: str, *, success: bool = True) -> Snapshot:
         """Note in the newest snapshot of a workflow that it was resumed, or that it was tried.

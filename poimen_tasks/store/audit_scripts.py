@@ -175,6 +175,8 @@ class AuditScripts:
 
 
 def _entry(entry_id: bytes, flat: Sequence[bytes]) -> Entry:
+    if len(flat) == 6:  # as our scripts write them
+        return Entry(entry_id.decode(), {flat[0]: flat[1], flat[2]: flat[3], flat[4]: flat[5]})
     return Entry(entry_id.decode(), dict(zip(flat[::2], flat[1::2], strict=True)))
 
 

@@ -91,7 +91,9 @@ class CallScripts:
     def park_call(
         self, call: PlainCall, message: bytes | None = None, *, groups: Sequence[str] = (), keep: float = 0.0
     ) -> tuple[str, str]:
-        """Park it or begin it; says `begin`, `parked`, `refused` (a copy) or `message` (ask with it), and the scope.
+        """Park it or begin it; says how, and the scope.
+
+        How is `begin`, `parked`, `refused` (a copy), `revoked` (while it was parked) or `message` (ask with it).
 
         Args:
             call: what comes.
@@ -109,13 +111,25 @@ class CallScripts:
         reply = self._once("park_call", request, payloads, patience=patience, wait_out=message is not None)
         return reply[b"how"].decode(), reply.get(b"scope", b"").decode()
 
-    def release_parked(self, key: str) -> list[WaitingCall]:
-        """A parked call that was released but did not begin, to be published once more."""
-        return calls_of(self._once("release_parked", {"key": key}))
+    def release_parked(self, key: str, *, waits: bool = False) -> list[WaitingCall]:
+        """A parked call that was released but did not begin, to be published once more.
+
+        Args:
+            key: what it was parked under.
+            waits: its queue has messages, so it is likely among them: published again only if that lasts.
+        """
+        return calls_of(self._once("release_parked", {"key": key, "waits": waits}))
 
     def drop_call(self, key: str, *, why: str) -> bool:
         """A parked call was discarded where it came back; False when it is not parked."""
         return bool(self._once("drop_call", {"key": key, "why": why})[b"dropped"])
+
+    def revoke_calls(self, ids: Sequence[str]) -> int:
+        """Calls that were revoked do not begin when they come back. Returns how many of these are parked."""
+        found = 0
+        for at in range(0, len(ids), _MOST_RENEWED):
+            found += self._once("revoke_calls", {"ids": list(ids[at : at + _MOST_RENEWED])})[b"parked"]
+        return found
 
     def renew_calls(self, fields: Sequence[str], *, lease: float) -> int:
         """Plain calls run still. Returns how many were registered."""

@@ -86,7 +86,7 @@ _TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
         SnapshotConflict,
         "batch {!r} is there already: a snapshot is restored where its batches are not, as into an empty Redis",
     ),
-    "RESTORED": (SnapshotConflict, "{} (seconds since 1970): this snapshot was restored here already"),
+    "RESTORED": (SnapshotConflict, "the snapshot of workflow {!r} was restored here already; it is not restored twice"),
     "RESTORING": (SnapshotConflict, "{!r}: somebody else is restoring this snapshot here; wait for it"),
     "TOO_MANY": (InvalidArgument, "{} items at once are too many: at most 500 a call"),
     "PARTS": (

@@ -73,11 +73,14 @@ TABLE: dict[str, Key] = {
     "releasing": Key("p:r", "zset", "resumed scopes that have held members, by when to go on", "until released"),
     "keeping": Key("p:k", "zset", "paused scopes with batches that would expire, by when to go on", "until all stay"),
     "pause_due": Key("p:due", "zset", "paused scopes by the time the pause expires", "until resumed"),
-    "ramps": Key("p:ramp", "hash", "resumed scope to `rate|since|level|at`", "until lifted"),
+    "ramps": Key("p:ramp", "hash", "resumed scope to `rate|since|level|at`", "a minute after the last such resume"),
     "paused_calls": Key("p:c", "hash", "message id to a plain call that is parked by a pause", "until it begins again"),
     "paused_due": Key("p:cdue", "zset", "released parked calls by when they are published again", "until they begin"),
-    "paused_tries": Key("p:ctries", "hash", "released parked call to how often it was published", "until it begins"),
+    "paused_tries": Key(
+        "p:ctries", "hash", "released parked call to how often it was due, tab, queue", "until it begins"
+    ),
     "paused_keep": Key("p:ckeep", "zset", "parked calls of groups by when to refresh the group's results", "with them"),
+    "paused_revoked": Key("p:crev", "set", "parked calls that were revoked meanwhile", "until they come back"),
     "resumed_calls": Key("p:cz", "zset", "parked calls that began again, by when that is forgotten", "a day each"),
     "running_calls": Key(
         "p:rc", "hash", "message id, worker and process to a plain call that runs", "its lease, renewed"
@@ -106,6 +109,7 @@ TABLE: dict[str, Key] = {
     "parked": Key("b:{batch}/parked", "hash", "position to the cache key it waits for", "until the batch is over"),
     "digests": Key("b:{batch}/digests", "hash", "chunk number to 32 bytes an item: its cache key", _RETENTION),
     "restored": Key("s:r:{snapshot}", "hash", "a snapshot that was restored here, or is being", "a year; a day before"),
+    "restoring": Key("s:ing", "zset", "workflows that are being restored, by when that is given up", "until restored"),
     "drains": Key("drains", "hash", "worker that is asked to leave to who asked, when and why", "until it has left"),
     "audit": Key("audit", "stream", "one entry a state change", "until sealed, or the unsealed limit"),
     "audit_meta": Key("audit:meta", "hash", "epoch, sealer, count of dropped entries", "for ever"),

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from poimen_tasks.store.client import Client
+from poimen_tasks.store.survey import glob
 
 __all__ = ["PauseReads", "PauseTotals"]
 
 _SLICE = 500
+_SCAN = 1000
 
 
 class PauseTotals(NamedTuple):
@@ -67,6 +69,28 @@ class PauseReads:
             yield [scope.decode() for scope in found]
             at += len(found)
 
+    def mentioned(self, *, most: int) -> tuple[list[str], bool]:
+        """Every scope that any key speaks of, and whether all keys of the server, up to `most`, were looked at."""
+        build = self.keys.build
+
+        def ask(redis: Any) -> Any:
+            pipeline = redis.pipeline(transaction=False)
+            pipeline.hkeys(build("pauses"))
+            for name in ("pause_index", "pause_due", "keeping", "releasing"):
+                pipeline.zrange(build(name), 0, -1)
+            return pipeline.execute()
+
+        found = {scope.decode() for reply in self.client.read(ask) for scope in reply}
+        begins = tuple(build(name, "") for name in ("pause_state", "held"))
+        seen, cursor, pattern = 0, 0, f"{glob(build('pause_meta').removesuffix('meta'))}*"
+        while True:
+            cursor, keys = self.client.read(lambda redis, at=cursor: redis.scan(at, match=pattern, count=_SCAN))  # type: ignore[misc]
+            names = [key.decode() for key in keys]
+            found |= {name.removeprefix(begin) for begin in begins for name in names if name.startswith(begin)}
+            seen += _SCAN
+            if cursor == 0 or seen >= most:
+                return sorted(found), cursor == 0
+
     def totals(self) -> PauseTotals:
         """How many scopes there are, and what happened so far."""
         build = self.keys.build
@@ -97,12 +121,17 @@ class PauseReads:
         rows = self.client.read(lambda redis: redis.xrevrange(key, count=1))
         return str(rows[0][0].decode()) if rows else "0-0"
 
-    def next_signal(self, scope: str, *, after: str, block: float) -> tuple[str, bool] | None:
-        """The first signal behind a place: its place, and True for a pause; waits `block` seconds for it."""
+    def next_signal(
+        self, scope: str, *, after: str, block: float, patience: float | None = None
+    ) -> tuple[str, bool] | None:
+        """The first signal behind a place: its place, and True for a pause; waits `block` seconds for it.
+
+        While the server does not answer it is asked again, for `patience` seconds.
+        """
         key = self.keys.build("pause_signals", scope)
         # A wait longer than the socket's patience would look like a server that does not answer.
         wait = max(1, round(min(block, self.client.settings.socket_timeout / 2) * 1000))
-        reply = self.client.read(lambda redis: redis.xread({key: after}, count=1, block=wait))
+        reply = self.client.read(lambda redis: redis.xread({key: after}, count=1, block=wait), patience=patience)
         if not reply:
             return None
         place, fields = reply[0][1][0]

@@ -5,6 +5,7 @@ A scope is a text: `*`, `w:<workflow>`, `b:<batch>`, `q:<queue>` or `a:<activity
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from poimen_tasks.store.client import Client
@@ -202,9 +203,9 @@ class PauseScripts:
         """Some more batches that ended before the pause keep their keys; True when there are more."""
         return bool(self._call("keep_ended", {"scope": scope})[b"left"])
 
-    def scope_running(self, scope: str) -> ScopeRunning:
-        """What runs in a scope now."""
-        reply = self._call("scope_running", {"scope": scope})
+    def scope_running(self, scope: str, *, patience: float | None = None) -> ScopeRunning:
+        """What runs in a scope now; a server that does not answer is asked again for `patience` seconds."""
+        reply = self._call("scope_running", {"scope": scope}, patience=patience)
         return ScopeRunning(reply.get(b"epoch"), _lanes(reply), _calls(reply))
 
     def reset_scope(self, scope: str, *, actor: str) -> bool:
@@ -214,6 +215,12 @@ class PauseScripts:
             InvalidArgument: it is paused.
         """
         return bool(self._call("reset_scope", {"scope": scope, "actor": actor})[b"known"])
+
+    def repair_pauses(self, scopes: Sequence[str], *, repair: bool, actor: str) -> dict[str, list[str]]:
+        """What is not as it should be, by scope; see the script for the words. At most 100 scopes."""
+        request = {"scopes": list(scopes), "repair": repair, "actor": actor, "keep": max(1, int(self._keep))}
+        found = self._call("repair_pauses", request)[b"found"] or ()
+        return {scope.decode(): [word.decode() for word in words] for scope, words in found}
 
     def ask_item(self, batch: str, position: int, *, token: str, want: bool) -> ItemAsked:
         """What a running body is told when it asks; with `want` also what it saved before."""

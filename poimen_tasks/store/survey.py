@@ -15,7 +15,7 @@ from poimen_tasks.store.keys import TABLE
 if TYPE_CHECKING:
     from redis import Redis
 
-__all__ = ["Leftover", "ServerFacts", "Survey"]
+__all__ = ["Leftover", "ServerFacts", "Survey", "glob"]
 
 _SECTIONS = ("server", "memory", "persistence", "replication")
 _SLICE = 500
@@ -114,7 +114,7 @@ class Survey:
         """
         seen, cursor, found = 0, 0, dict[str, list[int | None]]()
         while True:
-            cursor, keys = self._client.read(lambda redis, at=cursor: _scan(redis, at, f"{_glob(self._keys.root)}b:*"))  # type: ignore[misc]
+            cursor, keys = self._client.read(lambda redis, at=cursor: _scan(redis, at, f"{glob(self._keys.root)}b:*"))  # type: ignore[misc]
             for batch, part in self._without_record([_text(key) for key in keys]):
                 found.setdefault(batch, []).append(part)
             seen += _SCAN
@@ -163,7 +163,8 @@ def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _glob(text: str) -> str:
+def glob(text: str) -> str:
+    """A pattern that matches exactly this text."""
     return re.sub(r"([\[\]*?^\\])", r"\\\1", text)
 
 

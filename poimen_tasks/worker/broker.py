@@ -125,10 +125,16 @@ class BrokerThread:
         if calls:
             self._send(partial(self._publish_calls, calls), f"{len(calls)} calls")
 
-    def _send(self, errand: Callable[[], None], what: str) -> None:
+    def run(self, errand: Callable[[], None]) -> bool:
+        """Have something done here; False when there is too much to do."""
         try:
             self._outbox.put_nowait(errand)
         except Full:
+            return False
+        return True
+
+    def _send(self, errand: Callable[[], None], what: str) -> None:
+        if not self.run(errand):
             log.warning("%s wait for a broker that does not answer, they are published again", what)
 
     def check(self, overdue: list[list[str]]) -> None:

@@ -75,6 +75,8 @@ class _CachedTask:
         if _is_item(request.id):
             return self._run_item(args, kwargs)
         waited = self._begin_waited(request)
+        if waited:
+            (request.headers or {}).pop(WAITED_HEADER, None)  # what `replace` sends in its place has not waited
         key = key_of_call(self._policy, self._task, args, kwargs, what=f"call of {self._task.name}")
         if key is None:
             self._store().cache.count(self._task.name, "uncacheable")

@@ -54,7 +54,7 @@ class Keeper:
         details: dict[str, Any],
         publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None],
         publish_calls: Callable[[Sequence[WaitingCall]], None],
-        make_calls: Callable[[Store, Callable[[Sequence[WaitingCall]], None]], CallKeeper],
+        make_calls: Callable[[Store, BrokerThread], CallKeeper],
         depths: QueueDepths,
         shared: SharedState,
         reserved: Callable[[], int],
@@ -90,7 +90,7 @@ class Keeper:
             look=self._look,
             period=store.settings.quantum,
         )
-        self.calls = make_calls(store, self._broker.release)
+        self.calls = make_calls(store, self._broker)
 
     def start(self) -> None:
         """Begin."""

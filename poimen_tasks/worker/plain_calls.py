@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from celery import signals
 from celery.app.task import Context
 from kombu.exceptions import EncodeError
 
 from poimen_tasks import context
 from poimen_tasks.dispatch.messages import (
     BATCH_HEADER,
+    PARKED_HEADER,
     WAITED_HEADER,
     WORKFLOW_HEADER,
     groups_of,
@@ -63,12 +65,14 @@ class PlainCalls:
         """A tracer that asks first."""
 
         def checked(uuid: str, args: Any, kwargs: Any, request: Any = None) -> Any:
-            if not request or not self._asks():
+            if not request or not self._asks(request):
                 return tracer(uuid, args, kwargs, request)
             call = self._call_of(task.name, uuid, request)
             refusal = self._begin(task, call, request)
             if refusal:
                 return ignored(refusal)
+            # What the body sends in its own place, `replace` for one, takes over its id and headers, and is no copy.
+            request.pop(PARKED_HEADER, None)
             before = context.enter_call(context.RunningCall(uuid, call.workflow, call.batch, begun=not self._away))
             try:
                 return tracer(uuid, args, kwargs, request)
@@ -83,13 +87,14 @@ class PlainCalls:
         self._on, self._away, self._not_before = None, False, 0.0
         self._queues.clear()
 
-    def _asks(self) -> bool:
+    def _asks(self, request: Mapping[str, Any]) -> bool:
         if self._on is None:
             try:
                 self._on = self._store().settings.pause_plain_calls
             except SettingsError:
-                self._on = False  # the worker has said that it knows no Redis
-        return self._on
+                return False  # the worker has said that it knows no Redis
+        # One that was parked, by a worker with other settings, is known to have begun again only when that is said.
+        return self._on or PARKED_HEADER in request
 
     def _call_of(self, activity: str, uuid: str, request: Mapping[str, Any]) -> PlainCall:
         delivery = request.get("delivery_info") or {}
@@ -164,13 +169,30 @@ class PlainCalls:
             keep = refresh_period(self._app) if groups else 0.0
             how, scope = scripts.park_call(call, pack_message(request), groups=groups, keep=keep)
         if how == "refused":
+            log.info("Task %s[%s] refused: a copy of this message has begun already", call.activity, call.id)
             return "a copy of this message has begun already"
+        if how == "revoked":
+            return self._end_revoked(task, request)
         if how == "parked":
             log.info("Task %s[%s] paused: %s", call.activity, call.id, scope)
             return f"paused: {scope}"
         if call.returned is not None:
             self._tell(task, request, None, "PENDING")
         return ""
+
+    @staticmethod
+    def _end_revoked(task: Any, request: dict[str, Any]) -> str:
+        """It was revoked while it was parked, perhaps under workers that are gone: it ends as Celery ends it."""
+        log.info("Discarding revoked task: %s[%s]", task.name, request["id"])
+        stands = Context(request)
+        stored = not task.ignore_result or task.store_errors_even_if_ignored
+        try:
+            task.backend.mark_as_revoked(request["id"], "revoked", request=stands, store_result=stored)
+            task.backend.process_cleanup()
+        except Exception as error:  # noqa: BLE001 - every backend has errors of its own
+            log.warning("task %s[%s]: that it was revoked could not be stored: %s", task.name, request["id"], error)
+        signals.task_revoked.send(sender=task, request=stands, terminated=False, signum=None, expired=False)
+        return "revoked while it was parked"
 
     @staticmethod
     def _tell(task: Any, request: dict[str, Any], result: Any, state: str) -> None:

@@ -29,10 +29,9 @@ from poimen_tasks.store.values import Part, Ticket, WaitingCall
 from poimen_tasks.worker import inspecting  # noqa: F401 - registers its command
 from poimen_tasks.worker.broker import QueueDepths
 from poimen_tasks.worker.cached_calls import install_cache
-from poimen_tasks.worker.celery_compat import quicken_requests
-from poimen_tasks.worker.departure import SETTLING, Departure, heed_signals, restore_all
 from poimen_tasks.worker.call_keeping import CallKeeper
 from poimen_tasks.worker.celery_compat import check_tracer, quicken_requests
+from poimen_tasks.worker.departure import SETTLING, Departure, heed_signals, restore_all
 from poimen_tasks.worker.deployments import KNOWN, known_elsewhere, mark_of
 from poimen_tasks.worker.events import EventStream, are_enabled
 from poimen_tasks.worker.host import LaneHost
@@ -359,6 +358,7 @@ class WorkerRoom:
         except SettingsError as error:
             log.error("this worker serves no batches: %s", error)  # noqa: TRY400 - a setting, not a crash
             return
+        depths = QueueDepths(self.app)
         self._keeper = Keeper(
             keeper_store,
             name=f"{worker.hostname}/{os.getpid()}",
@@ -372,10 +372,16 @@ class WorkerRoom:
             },
             publish=self.publish,
             publish_calls=self.publish_calls,
-            make_calls=lambda store, release: CallKeeper(
-                self.app, store, hostname=worker.hostname, processes=self._pool.processes, release=release
+            make_calls=lambda store, broker: CallKeeper(
+                self.app,
+                store,
+                broker,
+                hostname=worker.hostname,
+                processes=self._pool.processes,
+                publish=self.publish_calls,
+                depths=depths,
             ),
-            depths=QueueDepths(self.app),
+            depths=depths,
             shared=self._shared,
             reserved=lambda: len(worker_state.reserved_requests) - len(worker_state.active_requests),
             events=self.events,

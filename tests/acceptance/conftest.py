@@ -20,6 +20,7 @@ from tests.conftest import Workers
 
 APP = "tests.acceptance.shop"
 STEPS = "tests.acceptance.steps"
+HOLDING = "tests.acceptance.holding"
 
 
 @contextlib.contextmanager
@@ -82,6 +83,13 @@ def crew(module_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
     group.start(STEPS, concurrency=2)
     yield group
     group.destroy_all()
+
+
+@pytest.fixture(scope="module")
+def holding(module_env: dict[str, str]) -> Iterator[ModuleType]:
+    """The app of paused plain calls in this process, with the module's settings."""
+    with imported(module_env, HOLDING) as module:
+        yield module
 
 
 @pytest.fixture

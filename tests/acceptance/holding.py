@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from datetime import timedelta
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any
 from celery import Task
 
 from poimen_tasks import Poimen
+from poimen_tasks.store.call_scripts import CallScripts
 
 poimen = Poimen("holding")
 app = poimen.celery
@@ -19,8 +21,29 @@ if "HOLDING_BROKER" in os.environ:
     app.conf.broker_url = os.environ["HOLDING_BROKER"]
 if "HOLDING_RESULT_EXPIRES" in os.environ:
     app.conf.result_expires = timedelta(seconds=float(os.environ["HOLDING_RESULT_EXPIRES"]))
+if "HOLDING_VISIBILITY" in os.environ:
+    app.conf.broker_transport_options = {"visibility_timeout": float(os.environ["HOLDING_VISIBILITY"])}
 app.conf.accept_content = [*app.conf.accept_content, "msgpack"]
 task = partial(poimen.task, shared=False)
+
+
+def die_when_parked(trap: Path) -> None:
+    """While the trap is there, the whole worker dies as soon as a call is parked; its message is unacknowledged."""
+    original = CallScripts.park_call
+
+    def park_call(*args: Any, **kwargs: Any) -> tuple[str, str]:
+        reply = original(*args, **kwargs)
+        if reply[0] == "parked" and trap.exists():
+            trap.unlink()
+            os.kill(os.getppid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return reply
+
+    CallScripts.park_call = park_call  # type: ignore[method-assign,assignment]
+
+
+if "HOLDING_DIE_PARKED" in os.environ:
+    die_when_parked(Path(os.environ["HOLDING_DIE_PARKED"]))
 
 
 def note(path: str, text: str) -> None:
@@ -72,7 +95,7 @@ def waits_for(path: str, gate: str) -> str:
     return "done"
 
 
-@app.task(shared=False, bind=True, acks_late=True, reject_on_worker_lost=True)
+@app.task(shared=False, bind=True, acks_late=True, default_retry_delay=0.2)
 def waits_late(self: Any, path: str, gate: str) -> str:
     """The same, acknowledged when it is over; its process may be killed under it once."""
     note(path, f"start {os.getpid()} {self.request.retries}")
@@ -89,6 +112,15 @@ def retries_once(self: Any, path: str) -> int:
     if self.request.retries == 0:
         raise self.retry(countdown=0.2)
     return int(self.request.retries)
+
+
+@app.task(shared=False, bind=True)
+def replaced(self: Any, path: str, left: int) -> int:
+    """Replace itself by itself, under the same message id."""
+    note(path, f"left {left}")
+    if left:
+        raise self.replace(self.s(path, left - 1))
+    return 0
 
 
 @app.task(shared=False, bind=True)
@@ -119,6 +151,14 @@ def sends(path: str, depth: int = 1) -> str:
     if depth:
         sends.delay(path, depth - 1)
     return "sent"
+
+
+@task
+def starts(path: str) -> str:
+    """An item that sends a plain call."""
+    note(path, "item")
+    sends.delay(path)
+    return "started"
 
 
 @task(cache=True)

@@ -16,6 +16,8 @@ from poimen_tasks import CachePolicy, Cancelled, Paused, Poimen, RetryPolicy, po
 
 poimen = Poimen("shop")
 app = poimen.celery
+if soft := os.environ.get("SHOP_SOFT"):
+    app.conf.worker_soft_shutdown_timeout = float(soft)
 # Not shared with other apps: the module is imported anew for each test.
 task = partial(poimen.task, shared=False)
 
@@ -399,6 +401,18 @@ def stepping(path: str, name: str, steps: int, seconds: float = 0.05) -> int:
     return done
 
 
+@task(cache=True)
+def stepping_once(path: str, name: str, steps: int) -> str:
+    """A cached call that asks whether it is to stop, until a file says that it may end."""
+    for _ in range(steps):
+        if Path(path + ".go").exists():
+            break
+        time.sleep(0.05)
+        poimen.checkpoint()
+    note(path, f"ran {name}")
+    return name
+
+
 @policy(retry=RetryPolicy(max_attempts=3, initial=0.01))
 @app.task(shared=False, bind=True, autoretry_for=(Exception,), max_retries=2)
 def stepping_with_retries(self: Any, path: str, name: str, steps: int) -> list[int]:
@@ -447,3 +461,15 @@ def looks() -> Any:
 def saves_a_set() -> None:
     """Save what does not travel."""
     poimen.checkpoint({"done": {1, 2}})
+
+
+@task(retry=RetryPolicy(max_attempts=3, initial=0.05, jitter=False, retry_on=(ConnectionError,)))
+def cycled(path: str, number: int) -> int:
+    """Note the run; every seventeenth fails, every eleventh is retried once at least."""
+    note(path, f"run {number}")
+    time.sleep(0.005)
+    if number % 17 == 5:
+        raise ValueError(number)
+    if number % 11 == 3 and Path(path).read_text().split("\n").count(f"run {number}") < 2:
+        raise ConnectionError(number)
+    return number * number

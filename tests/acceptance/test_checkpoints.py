@@ -24,7 +24,7 @@ def steps(path: Path, name: str = "a") -> list[int]:
 
 @pytest.mark.usefixtures("lanes")
 def test_a_body_stops_and_goes_on(shop: ModuleType, notes: Path) -> None:
-    """After the grace `checkpoint` raises `Paused`; the next run goes on from what was saved, as the first attempt."""
+    """After the grace `checkpoint` raises `Paused`; the next run goes on from what was saved (promise P13)."""
     batch = shop.poimen.dispatch([shop.stepping.s(str(notes), "a", 40)], workflow="wf-steps")
     eventually(lambda: len(steps(notes)) >= 3)
     receipt = shop.poimen.pause(workflow="wf-steps", grace=0.0)
@@ -119,7 +119,7 @@ def test_outside_of_an_item(own_shop: ModuleType) -> None:
 
 
 def test_a_killed_worker_loses_no_checkpoint(own_shop: ModuleType, workers: Workers, notes: Path) -> None:
-    """What was saved survives `kill -9` of the worker: another one goes on from there (fault B01)."""
+    """What was saved survives `kill -9` of the worker: another one goes on from there (fault B01, promise P13)."""
     first = workers.start(APP, concurrency=1)
     batch = own_shop.poimen.dispatch([own_shop.stepping.s(str(notes), "a", 40)])
     eventually(lambda: len(steps(notes)) >= 5)

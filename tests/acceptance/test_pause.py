@@ -76,7 +76,7 @@ def test_an_unknown_workflow(shop: ModuleType, notes: Path) -> None:
 @pytest.mark.usefixtures("lanes")
 @pytest.mark.parametrize("scope", [{"queue": "celery"}, {"activity": "shop"}, {"everything": True}, {"batch": "by-id"}])
 def test_scopes(shop: ModuleType, notes: Path, scope: dict[str, Any]) -> None:
-    """A queue, a task, everything and a single batch can be paused; a task is given as itself or by its name."""
+    """A queue, a task, everything and a single batch can be paused, a task as itself or by its name (promise P1)."""
     if "activity" in scope:
         scope = {"activity": shop.marked}
     shop.poimen.pause(**scope)
@@ -112,7 +112,7 @@ def test_overlapping_scopes(shop: ModuleType, notes: Path) -> None:
 
 @pytest.mark.usefixtures("lanes")
 def test_one_pause_does_not_touch_another(shop: ModuleType, notes: Path) -> None:
-    """Pausing one workflow leaves the others alone (promise P12, scenario I9)."""
+    """Pausing one workflow leaves the others alone (promises I9 and P12)."""
     batches = {
         name: shop.poimen.dispatch(marked(shop, notes, [f"{name}{n}" for n in range(6)], 0.05), workflow=f"wf-{name}")
         for name in "abc"
@@ -126,7 +126,7 @@ def test_one_pause_does_not_touch_another(shop: ModuleType, notes: Path) -> None
 
 @pytest.mark.usefixtures("lanes")
 def test_retries_and_delays_wait(shop: ModuleType, notes: Path) -> None:
-    """A retry and a delayed item that are due while paused start after the resume (fault I03)."""
+    """A retry and a delayed item that are due while paused start after the resume (fault I03, promise P3)."""
     path = str(notes)
     work = [shop.third_time.s(path), shop.marked.s(path + ".late", "late").set(countdown=0.3)]
     batch = shop.poimen.dispatch(work, workflow="wf-due")
@@ -144,7 +144,7 @@ def test_retries_and_delays_wait(shop: ModuleType, notes: Path) -> None:
 
 @pytest.mark.usefixtures("lanes")
 def test_a_callback_is_held(shop: ModuleType, notes: Path) -> None:
-    """Paused at its last item, a batch is over with all outcomes, and its callback runs after the resume."""
+    """Paused at its last item, a batch has all outcomes, and its callback runs after the resume (promise P3)."""
     batch = shop.poimen.dispatch(
         [shop.nap.s(0.5)], workflow="wf-last", on_success=shop.tell.s(str(notes)), on_complete=shop.tell.s(str(notes))
     )
@@ -258,7 +258,7 @@ def test_expires(shop: ModuleType, notes: Path) -> None:
 
 @pytest.mark.usefixtures("lanes")
 def test_a_rate(shop: ModuleType, notes: Path) -> None:
-    """With `rate` items start slowly at first: what was held does not come at once, and all of it comes (fault I03)."""
+    """With `rate` items start slowly at first, and all of what was held comes (fault I03, promise P2)."""
     shop.poimen.pause(workflow="wf-rate")
     batch = shop.poimen.dispatch(marked(shop, notes, range(30)), workflow="wf-rate")
     shop.poimen.resume(workflow="wf-rate", rate=10)
@@ -290,6 +290,20 @@ def test_worker_and_server_restart_while_paused(
     assert batch.wait(timeout=30).succeeded == 10
 
 
+def test_waiting_outlasts_a_restart(own_server: Any, notes: Path) -> None:
+    """Who waits for a signal hears of one that is made after the server was restarted meanwhile (promise P5)."""
+    shop, server = own_server
+    heard: list[bool] = []
+    assert not shop.poimen.pauses.is_paused("wf-wait")
+    thread = threading.Thread(target=lambda: heard.append(shop.poimen.pauses.wait("wf-wait", timeout=60)))
+    thread.start()
+    eventually(lambda: any(client["cmd"] == "xread" for client in shop.poimen.store.client.redis.client_list()))
+    server.restart()
+    shop.poimen.pause(workflow="wf-wait")
+    thread.join(60)
+    assert heard == [True]
+
+
 @pytest.fixture
 def own_server(tmp_path: Path, worker_env: dict[str, str], workers: Workers) -> Iterator[tuple[ModuleType, Any]]:
     """The shop on a server that the test may restart."""
@@ -304,7 +318,7 @@ def own_server(tmp_path: Path, worker_env: dict[str, str], workers: Workers) -> 
 
 
 def test_lost_while_paused(own_shop: ModuleType, workers: Workers, notes: Path) -> None:
-    """Items of a worker that is killed while paused are not handed to another one before the resume (fault I05)."""
+    """Items of a worker that is killed while paused start nowhere before the resume (fault I05, promise P3)."""
     first = workers.start(APP, concurrency=2, args=QUICK)
     batch = own_shop.poimen.dispatch(marked(own_shop, notes, range(4), 5.0), workflow="wf-lost", concurrency=2)
     eventually(lambda: len(lines(notes)) == 2)
@@ -317,6 +331,43 @@ def test_lost_while_paused(own_shop: ModuleType, workers: Workers, notes: Path) 
     own_shop.poimen.resume(workflow="wf-lost")
     eventually(lambda: len(lines(notes)) == 4)
     batch.cancel(terminate=True)
+
+
+def test_a_keeper_killed_while_it_releases(own_shop: ModuleType, workers: Workers, notes: Path) -> None:
+    """When who resumes dies half-way, and then the keeper that went on, another releases the rest (promise P2)."""
+    poimen = own_shop.poimen
+    poimen.pause(workflow="wf-half")
+    batches = [poimen.dispatch(marked(own_shop, notes, [number]), workflow="wf-half") for number in range(220)]
+    assert len(poimen.pauses.held("wf-half").batches) == 220
+    # As a process does that dies before it has published anything.
+    reply = poimen.store.pauses.resume_scope("w:wf-half", reason="", actor="gone")
+    assert (reply.left, reply.released) == (True, 100)
+    workers.env["POIMEN_TICKET_OVERDUE"] = "1.0"
+    first = workers.start(APP, concurrency=2, args=QUICK)
+    eventually(lambda: len(lines(notes, "end")) >= 5, timeout=30)
+    first.destroy()
+    workers.start(APP, concurrency=2, args=QUICK)
+    eventually(lambda: all(batch.status().is_over for batch in batches), timeout=90)
+    assert {batch.status().succeeded for batch in batches} == {1}
+    assert poimen.store.client.redis.exists(poimen.store.keys.build("releasing")) == 0
+    assert len(set(lines(notes))) == 220
+
+
+@pytest.mark.usefixtures("lanes")
+def test_a_leader_that_stops_passes_its_lead_on(shop: ModuleType, notes: Path) -> None:
+    """When the batch that computes a shared result is stopped by a pause, one that is not paused computes it."""
+    first = shop.poimen.dispatch([shop.stepping_once.s(str(notes), "x", 200)], workflow="wf-lead")
+    eventually(lambda: first.status().running == 1)
+    paused = shop.poimen.dispatch([shop.stepping_once.s(str(notes), "x", 200)], workflow="wf-lead")
+    other = shop.poimen.dispatch([shop.stepping_once.s(str(notes), "x", 200)], workflow="wf-free")
+    eventually(lambda: (paused.status().waiting, other.status().waiting) == (1, 1))
+    shop.poimen.pause(workflow="wf-lead", grace=0.0).wait_quiet(timeout=20)
+    Path(f"{notes}.go").touch()
+    assert other.wait(timeout=20).succeeded == 1
+    assert not first.status().is_over
+    shop.poimen.resume(workflow="wf-lead")
+    assert [batch.wait(timeout=20).succeeded for batch in (first, paused)] == [1, 1]
+    assert lines(notes, "ran") == ["x"], "one body ran to its end"
 
 
 @pytest.mark.parametrize("pool", ["threads", "solo"])
@@ -336,7 +387,7 @@ def test_other_pools(own_shop: ModuleType, workers: Workers, notes: Path, pool: 
 
 # ------------------------------------------------------------------------------------------ many
 def test_ten_workflows_under_load(own_shop: ModuleType, workers: Workers, notes: Path) -> None:
-    """Ten workflows are paused and resumed while tasks run: none starts while paused, none is lost (scenario I6)."""
+    """Ten workflows are paused and resumed while tasks run: none starts while paused, none is lost (promise I6)."""
     workers.start_many(2, APP, concurrency=2, args=QUICK)
     names = [f"wf-{number}" for number in range(10)]
     batches = {
@@ -367,7 +418,7 @@ def test_ten_workflows_under_load(own_shop: ModuleType, workers: Workers, notes:
 def test_fifty_workflows_from_four_producers(
     own_shop: ModuleType, workers: Workers, worker_env: dict[str, str], tmp_path: Path
 ) -> None:
-    """Fifty workflows are dispatched, paused, seen and resumed from four processes without an error (scenario I1)."""
+    """Fifty workflows are dispatched, paused, seen and resumed from four processes without an error (promise I1)."""
     from tests.acceptance.producers import run_producers
 
     workers.start(APP, concurrency=2, args=QUICK)

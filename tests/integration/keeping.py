@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from poimen_tasks.pause import Snapshots
 from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store
-from poimen_tasks.store.snapshot_scripts import BatchCut, Piece
+from poimen_tasks.store.scripts import pack_parts
+from poimen_tasks.store.snapshot_reads import BatchCut
+from poimen_tasks.store.snapshot_scripts import Piece
 from poimen_tasks.store.wire import expand_ranges
 from tests.integration import lanes
 
@@ -72,12 +73,22 @@ def write(store: Store, piece: Piece, snapshot: str = "s1", *, holder: str = "h"
     return store.snapshots.restore_slice(snapshot, "b", piece, holder=holder)
 
 
-def fails_with(error: type[Exception], match: str, verb: Callable[[], Any]) -> None:
-    """The verb is refused in these words."""
-    import pytest
+def end(store: Store, snapshot: str = "s1", *, holder: str = "h", fields: Any = None, whole: bool = True) -> Any:
+    """And ends an empty batch; without `whole` only its first piece is written."""
+    if not whole:
+        return write(store, Piece({}), snapshot, holder=holder)
+    parts = {"parts": pack_parts([lanes.PART]), "workflow": "w", "stage": "s", "sealed": 1, "retention": 60}
+    record = parts | {"limit": 0, "total": 1, "pending": 1, "c:0": 1, "ordinal": 0, "created": 1.0}
+    given = [word for pair in record.items() for word in pair] if fields is None else fields
+    return store.snapshots.restore_end(
+        snapshot, "b", holder=holder, fields=given, created=1.0, actor="me", reason="why"
+    )
 
-    with pytest.raises(error, match=match):
-        verb()
+
+def done(store: Store, snapshot: str = "s1", *, holder: str = "h") -> bool:
+    """And says that it was all."""
+    told_ = {"batches": 1, "items": 4, "taken": 10.5, "actor": "me", "reason": "why"}
+    return store.snapshots.restore_done(snapshot, holder=holder, workflow="w", **told_)
 
 
 def files(settings: Settings) -> list[Path]:

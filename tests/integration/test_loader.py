@@ -18,7 +18,7 @@ from poimen_tasks.store.scripts import Scripts
 from poimen_tasks.store.snapshot_scripts import SnapshotScripts
 from poimen_tasks.store.values import WaitingCall
 from tests.conftest import ROOT
-from tests.integration import lanes
+from tests.integration import calls, lanes
 from tests.integration.lanes import begin, open_batch
 
 LUA = ROOT / "poimen_tasks" / "store" / "lua"
@@ -112,9 +112,13 @@ def test_idempotence_comes_first(name):
     natural = {
         "ask_item",
         "put_big",
+        "renew_calls",
+        "restore_slice",
+        "snapshot_cut",
         "renew_leases",
         "save_checkpoint",
         "scope_running",
+        "start_call",
         "tick",
         "touch_producer",
         "cache_get",
@@ -143,13 +147,17 @@ def test_every_script_has_its_verb():
         if not name.startswith("_")
     }
     methods -= {
+        "note_failure",
         "activities",
+        "close",
+        "end_call",
+        "end_calls",
         "await_audit",
         "cache_fail",
         "cache_renew",
         "count",
         "counters",
-    }  # two words of `cache_finish`, and plain reads
+    }  # further words of `cache_finish` and `note_snapshot`, and plain reads
     methods -= {"after", "before", "epoch", "get"}
     assert methods | {"finish"} == set(script_names())
 
@@ -201,6 +209,16 @@ def _pattern(form: str, *, key: bool = False) -> str:
     return re.sub(r"\\\{\w+\\\}", r"[^/]+?" if key else r"[^:/]+", re.escape(form))
 
 
+def leave_plain_calls(store):
+    """Plain calls that are parked, revoked, released, and running."""
+    calls.pause(store, "q:plain")
+    for name in ("m1", "m2"):
+        calls.park(store, calls.call(name, queue="plain"), groups=["g"], keep=60.0)
+    store.calls.revoke_calls(["m1"])
+    calls.resume(store, "q:plain")
+    assert store.calls.park_call(calls.back("m2", queue="plain")) == ("begin", "")
+
+
 def test_every_key_is_in_the_table(store, eventually):
     """All keys that a workload leaves are of a form and a type in the table."""
     parts = [lanes.part("q1"), lanes.part("q2")]
@@ -234,8 +252,7 @@ def test_every_key_is_in_the_table(store, eventually):
     store.pauses.pause_scope("*", reason="", actor="me")
     store.pauses.resume_scope("*", reason="", actor="me")
     store.client.redis.zadd(store.keys.build("keeping"), {"w:w": 1.0})
-    for name in ("paused_calls", "running_calls"):
-        store.client.redis.hset(store.keys.build(name), "m", "call")
+    leave_plain_calls(store)
     saving = begin(store, open_batch(store, "s", 1, parts=[lanes.part("q3")])[0])
     store.pauses.save_checkpoint("s", 0, token=saving.token, state=b"state")
     cached = open_batch(store, "e", 3, parts=[lanes.part(cached=True)], keys=["x"] * 3)
@@ -248,6 +265,8 @@ def test_every_key_is_in_the_table(store, eventually):
         lanes.digest("v"), activity="acts.work", owner="r", lease=60.0, call=WaitingCall("m", b"message")
     )
     store.cache.cache_finish(lanes.entry("v"), owner="o")
+    store.snapshots.restore_begin("s1", workflow="z", holder="h", batches=["z"])
+    store.scripts.drain_workers(["w1"], actor="me", reason="")
     hide = {"scopes": ["g:u"], "keys": [], "actor": "me", "reason": ""}
     store.client.call("cache_invalidate", hide, owner="q", sequence=1)
 
@@ -257,7 +276,7 @@ def test_every_key_is_in_the_table(store, eventually):
         names = [
             name
             for name, row in TABLE.items()
-            if re.fullmatch(_pattern(row.form, key=row.form.startswith(("c:", "p:"))), form, re.DOTALL)
+            if re.fullmatch(_pattern(row.form, key=row.form.startswith(("c:", "p:", "s:r:"))), form, re.DOTALL)
         ]
         assert names, f"{form} is not in the table"
         found[names[0]] = store.client.redis.type(key).decode()

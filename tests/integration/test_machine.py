@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
 import msgpack
+import pytest
 from hypothesis import HealthCheck, Phase
 from hypothesis import settings as profile
 from hypothesis.stateful import (
@@ -24,7 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from poimen_tasks.errors import InvalidArgument
+from poimen_tasks.errors import InvalidArgument, NotPaused, StaleEpoch
 from poimen_tasks.store import Store
 from poimen_tasks.store.keys import BATCH_KEYS, TABLE
 from poimen_tasks.store.wire import expand_ranges
@@ -34,6 +35,7 @@ from tests.integration.lanes import Lane
 BATCHES = ("a", "b")
 FAR = 3600.0
 QUEUES = ("q0", "q1")
+SCOPES = ("*", "w:w", "b:a", "b:b", "q:q0", "q:q1", "a:acts.x", "a:acts.y")
 PARTS = [lanes.part(QUEUES[0], "acts.x", max_lost=2), lanes.part(QUEUES[1], "acts.y", max_lost=2)]
 PERMANENT = {name for name, key in TABLE.items() if key.lifetime == "for ever"} | {
     "batches",
@@ -42,6 +44,7 @@ PERMANENT = {name for name, key in TABLE.items() if key.lifetime == "for ever"} 
     "capacity",
     "workers",
     "audit",
+    "pause_index",
 }
 ENDED = ("item.finished", "item.cancelled", "item.lost", "item.revoked")
 
@@ -104,19 +107,28 @@ class StoreMachine(RuleBasedStateMachine):
 
     configuration = None  # set by the test
 
-    @initialize(slots=st.integers(0, 4), callbacks=st.sets(st.sampled_from(["success", "failure", "complete"])))
-    def begin_world(self, slots, callbacks):
-        """A namespace of its own, two open batches."""
+    @initialize(
+        slots=st.integers(0, 4),
+        callbacks=st.sets(st.sampled_from(["success", "failure", "complete"])),
+        sizes=st.tuples(*[st.integers(0, 6)] * len(BATCHES)),
+    )
+    def begin_world(self, slots, callbacks, sizes):
+        """A namespace of its own, two open batches, most often with items."""
         settings = self.configuration.model_copy(update={"namespace": f"m{secrets.token_hex(6)}"})
         self.store = Store(settings, str(settings.redis_url))
         self.models = {name: Model(name) for name in BATCHES}
         self.tickets, self.used, self.live, self.frozen, self.begun_hidden = [], [], [], [], []
-        self.callbacks, self.declined = sorted(callbacks), set()
+        self.paused: dict[str, int] = {}
+        self.declined: set[str] = set()
+        self.callbacks = sorted(callbacks)
         lanes.offer(self.store, slots, *QUEUES)
         for name in BATCHES:
             self.publish(
                 lanes.open_batch(self.store, name, 0, parts=PARTS, seal=False, callbacks=self.callbacks, retention=60)
             )
+        for name, size in zip(BATCHES, sizes, strict=True):
+            if size:
+                self.append(name, size, delay=None)
 
     # -- helpers -----------------------------------------------------------------------------------------------
 
@@ -127,6 +139,13 @@ class StoreMachine(RuleBasedStateMachine):
     def pick(self, things, index):
         """One of them."""
         return things[index % len(things)]
+
+    def covers(self, batch, part=None):
+        """The paused scopes that cover a batch, or a partition of it."""
+        scopes = {"*", "w:w", f"b:{batch.partition('@')[0]}"}
+        if part is not None:
+            scopes |= {f"q:{PARTS[part].queue}", f"a:{PARTS[part].activity}"}
+        return scopes & self.paused.keys()
 
     def slots(self, batch):
         """Slot to (state, generation, queue)."""
@@ -142,6 +161,7 @@ class StoreMachine(RuleBasedStateMachine):
         if reply.positions:
             live = [slot for slot in self.slots(model.name).values() if slot[0] == "L"]
             assert not model.cancelled, "claimed from a cancelled batch"
+            assert not self.covers(model.name, reply.positions[0] % 2), "I4: claimed what is paused"
             assert not model.limit or len(live) <= model.limit, "I1: more live lanes than the limit allows"
             assert {position % 2 for position in reply.positions} == {QUEUES.index(lane.ticket.queue)}
         for position in reply.positions:
@@ -205,6 +225,7 @@ class StoreMachine(RuleBasedStateMachine):
         lane = Lane(self.store, ticket)
         reply = lane.begin()
         if reply.state == "go":
+            assert not self.covers(ticket.batch), "I4: a callback of what is paused began"
             assert reply.positions == [0]
             self.begun_hidden.append(ticket.batch)
             assert lane.finish("free", ok=[0]).why == "over"
@@ -362,18 +383,70 @@ class StoreMachine(RuleBasedStateMachine):
             model.version[position] += 1
             model.losses[position] = 0
 
+    @precondition(lambda self: len(self.paused) < 2)
+    @rule(
+        scope=st.sampled_from(SCOPES),
+        grace=st.sampled_from([None, 0.0, FAR]),
+        terminate=st.booleans(),
+        twice=st.booleans(),
+    )
+    def pause(self, scope, grace, terminate, twice):
+        """Somebody pauses; what runs there, and nothing else, is in the receipt."""
+        options = {
+            "reason": "",
+            "actor": "me",
+            "grace": grace,
+            "terminate": terminate,
+            "request_id": secrets.token_hex(4),
+        }
+        receipt = self.store.pauses.pause_scope(scope, **options)
+        assert receipt.epoch > max(self.paused.values(), default=0)
+        self.paused[scope] = receipt.epoch
+        told = {(lane.batch, position) for lane in receipt.running for position in expand_ranges(lane.ranges)}
+        assert told == {
+            (name, position)
+            for name, model in self.models.items()
+            for position, lane in model.held.items()
+            if scope in self.covers(name, position % 2)
+        }
+        if twice:
+            before = lanes.snapshot(self.store)
+            again = self.store.pauses.pause_scope(scope, **options)
+            assert again == receipt._replace(again=True)
+            assert lanes.snapshot(self.store) == before
+
+    @rule(scope=st.sampled_from(SCOPES))
+    def resume_in_vain(self, scope):
+        """Somebody resumes what is not paused, or was paused anew since."""
+        epoch = self.paused.get(scope)
+        before = lanes.snapshot(self.store)
+        with pytest.raises(StaleEpoch if epoch else NotPaused):
+            self.store.pauses.resume_scope(scope, reason="", actor="me", epoch=epoch and epoch - 1)
+        assert lanes.snapshot(self.store) == before
+
+    @precondition(lambda self: self.paused)
+    @rule(index=st.integers(0, 99), rate=st.sampled_from([None, 1e9]))
+    def resume(self, index, rate):
+        """Somebody resumes; with this rate nothing has to wait."""
+        scope = self.pick(sorted(self.paused), index)
+        reply = self.store.pauses.resume_scope(scope, reason="", actor="me", epoch=self.paused.pop(scope), rate=rate)
+        self.publish(reply.tickets)
+        assert not reply.left
+
     @rule(name=st.sampled_from(BATCHES))
     def promote(self, name):
         """The keeper looks after a batch."""
-        self.publish(self.store.scripts.promote_batch(name))
         self.declined.discard(name)
+        self.publish(self.store.scripts.promote_batch(name))
 
     @rule(name=st.sampled_from(BATCHES), slot=st.integers(0, 4), reissue=st.booleans())
     def reissue(self, name, slot, reissue):
         """A ticket's message seems lost."""
-        ticketed = self.slots(name).get(slot, ("",))[0] == "T"
+        state, _, queue = self.slots(name).get(slot, ("", 0, QUEUES[0]))
+        held = self.covers(name, QUEUES.index(queue))
         tickets = self.store.scripts.reissue_ticket(name, slot, reissue=reissue)
-        assert bool(tickets) == (ticketed and reissue)
+        # One whose queue is paused is taken back, and another queue may get its place.
+        assert held or bool(tickets) == (state == "T" and reissue)
         self.publish(tickets)
 
     @rule(name=st.sampled_from(BATCHES))
@@ -459,21 +532,29 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_forgotten(self):
-        """Claimable items have a slot on their queue, or the limit is reached, or the keeper is told of them.
-
-        A lane that declined gets no ticket at once; a cancelled batch is settled.
-        """
+        """Claimable items have a slot on their queue, or the limit is reached; a cancelled batch is settled."""
         for name, model in self.models.items():
             slots = self.slots(name)
             if model.cancelled:
                 assert not model.waits
                 continue
-            if name in self.declined and self.store.client.redis.zscore(self.store.keys.build("hungry"), name):
-                continue
             offered = [int(count or 0) for count in self.store.reads.field(name, "c:0", "c:1")]
             for queue, count in zip(QUEUES, offered, strict=True):
                 served = any(slot[2] == queue for slot in slots.values())
-                assert not count or served or (model.limit and len(slots) >= model.limit), (name, queue)
+                part = QUEUES.index(queue)
+                held = any(self.is_held(scope, name) for scope in self.covers(name, part))
+                assert (
+                    not count or served or held or (model.limit and len(slots) >= model.limit) or self.is_hungry(name)
+                ), (name, queue)
+
+    def is_hungry(self, batch):
+        """Whether a lane declined, and the keeper will look at the batch at its next tick."""
+        hungry = self.store.client.redis.zscore(self.store.keys.build("hungry"), batch) is not None
+        return batch in self.declined and hungry
+
+    def is_held(self, scope, batch):
+        """Whether a resume of the scope will look at the batch."""
+        return self.store.client.redis.sismember(self.store.keys.build("held", scope), f"b\t{batch}")
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -489,6 +570,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     def finish_everything(self):
         """Lanes finish what they hold, frozen ones report, and tickets run until all batches are over."""
+        while self.paused:
+            self.resume(0, None)
         for name in BATCHES:
             self.seal(name)
         while self.frozen:
@@ -529,7 +612,11 @@ class StoreMachine(RuleBasedStateMachine):
                 assert lanes.statuses_of(self.store, f"{name}@{kind}.{round_}") == {0: ["ok"]}
             assert all(redis.ttl(keys.build(key, name)) != -1 for key in BATCH_KEYS)
         assert lanes.counters(self.store) == {}
-        assert redis.exists(*(keys.build(name) for name in ("leases", "tickets", "due", "hungry"))) == 0
+        assert (
+            redis.exists(*(keys.build(name) for name in ("leases", "tickets", "due", "hungry", "pauses", "releasing")))
+            == 0
+        )
+        assert not any(redis.exists(keys.build("held", scope)) for scope in SCOPES)
         permanent = {keys.build(name, *["w"] * len(TABLE[name].holes)).encode() for name in PERMANENT}
         stay = {key for key in redis.scan_iter(match=f"{keys.root}*") if redis.ttl(key) == -1}
         assert stay <= permanent, stay - permanent
@@ -542,10 +629,17 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.client.close()
 
 
-def test_store_machine(settings, redis_client):
-    """In any order of events items end once, limits hold, and nothing is left behind (invariants I1, I2, I3, I5)."""
+class PausingMachine(StoreMachine):
+    """The same with less of the rest, so that pauses meet lanes, frozen lanes, retries and callbacks more often."""
 
-    class Machine(StoreMachine):
+    cancel = revoke = retry_failed = set_concurrency = reissue = deliver_again = resume_in_vain = None
+
+
+@pytest.mark.parametrize("kind", [StoreMachine, PausingMachine])
+def test_store_machine(settings, redis_client, kind):
+    """In any order of events items end once, limits hold, and nothing is left behind (invariants I1 to I5)."""
+
+    class Machine(kind):
         configuration = settings
 
     small = profile(

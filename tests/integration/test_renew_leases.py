@@ -52,9 +52,10 @@ def test_a_pause_that_terminates(store):
 
 
 def test_no_lease_for_a_ticket(store):
-    """A slot that only has a ticket has no lease to renew, and none is made."""
+    """A slot with a ticket has no lease, and gets none; its lane, whose first step is to come, is not gone."""
     (ticket,) = open_batch(store)
-    assert store.scripts.renew_leases([ticket[:3]], lease=5.0) == ["gone"]
+    other = (ticket.batch, ticket.slot, ticket.generation - 1)
+    assert store.scripts.renew_leases([ticket[:3], other], lease=5.0) == ["early", "gone"]
     assert store.reads.leases() == []
 
 

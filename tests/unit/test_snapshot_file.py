@@ -86,7 +86,7 @@ def signed(data: bytes) -> bytes:
 
 
 def test_a_newer_format_is_told_from_a_damaged_file(shelf: Shelf) -> None:
-    """A whole file of a newer format is `SnapshotTooNew`; lengths that lie are `SnapshotCorrupt` even where the sum is right."""
+    """A newer format is `SnapshotTooNew`; lengths that lie are `SnapshotCorrupt` even where the sum is right."""
     shelf.write("w", fill(value()))
     path = shelf.path("w")
     whole = path.read_bytes()

@@ -8,15 +8,14 @@
 if once_reply then return once_reply end
 local scope = 'w:' .. request.workflow
 local flag = redis.call('HGET', K.pauses, scope)
-local state = K.pause_state(scope)
 if request.failed then
-  if flag then redis.call('HSET', state, 'snapshot_error', request.failed) end
+  if flag then redis.call('HSET', K.pause_state(scope), 'snapshot_error', request.failed) end
   return answer({paused = flag and true or false})
 end
 if flag then
-  redis.call('HSET', state, 'snapshot', request.snapshot, 'snapshot_at', request.taken, 'snapshot_host', request.host,
+  redis.call('HSET', K.pause_state(scope), 'snapshot', request.snapshot, 'snapshot_at', request.taken, 'snapshot_host', request.host,
     'snapshot_epoch', string.match(flag, '^%d+'))
-  redis.call('HDEL', state, 'snapshot_error')
+  redis.call('HDEL', K.pause_state(scope), 'snapshot_error')
 end
 audit('snapshot.created', {
   w = request.workflow, s = request.stage, a = request.actor, reason = request.reason, snapshot = request.snapshot,

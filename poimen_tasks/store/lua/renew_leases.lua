@@ -2,7 +2,8 @@
 -- renew_leases: the worker's parent speaks for its lanes. Request: lanes {batch, slot, generation}…, lease seconds.
 -- Reply: a list beside the request: 'ok', 'cancel' (the batch is cancelled), 'kill' (and its running items too),
 -- 'signal:<number>:<position>' (the item that it holds was revoked, with this signal for its process),
--- 'stop' (it is paused, and its process is to be ended) or 'gone'.
+-- 'stop' (it is paused, and its process is to be ended), 'early' (it was accepted, and its first step is still to come: there
+-- is no lease yet, and it must not be forgotten) or 'gone'.
 --@include prelude
 --@include pausing
 local known = {}
@@ -25,7 +26,7 @@ for at, lane in ipairs(request.lanes) do
     local stop = not revoked and is_to_end(batch, token) and 'stop'
     answers[at] = flags[2] == '1' and 'kill' or revoked or stop or (flags[1] == '1' and 'cancel' or 'ok')
   else
-    answers[at] = 'gone'
+    answers[at] = state == 'T' and tonumber(held) == generation and 'early' or 'gone'
   end
 end
 return cmsgpack.pack(answers)

@@ -21,10 +21,10 @@ local function payload()
   return ARGV[at]
 end
 local function keep(key) redis.call('EXPIRE', key, LIFE) end
-local function fill(name, fields)
+local function fill(key, fields)
   if not fields or #fields == 0 then return end
-  for _, field in ipairs(fields) do redis.call('HSET', name, string.format('%d', field), payload()) end
-  keep(name)
+  for _, field in ipairs(fields) do redis.call('HSET', key, string.format('%d', field), payload()) end
+  keep(key)
 end
 
 redis.call('HSET', K.restored(request.snapshot), 'until', now + request.hold)

@@ -32,6 +32,7 @@ redis.call('ZREM', K.pause_due, request.scope)
 redis.call('ZREM', K.keeping, request.scope)
 if request.rate then
   redis.call('HSET', K.ramps, request.scope, string.format('%.17g|%.17g|1|%.17g', request.rate, now, now))
+  redis.call('EXPIRE', K.ramps, RAMP_END + 1)
 end
 audit('scope.resumed', {
   scope = request.scope, epoch = epoch, a = request.actor, reason = request.reason, rate = request.rate or nil,

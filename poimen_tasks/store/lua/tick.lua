@@ -65,7 +65,7 @@ for _, worker in ipairs(redis.call('HKEYS', K.workers)) do
 end
 redis.call('DEL', K.capacity)
 for queue, slots in pairs(offers) do redis.call('HSET', K.capacity, queue, slots) end
-if request.leave then return cmsgpack.pack({leader = false, now = now, gap = gap}) end
+if request.leave then return cmsgpack.pack({leader = false, now = now, gap = gap, drain = false}) end
 
 -- Leases that end later than any can (a clock that went back) are cut to one lease from now.
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', K.leases, now + longest + 1, '+inf', 'LIMIT', 0, 500)) do
@@ -92,6 +92,11 @@ for _, scope in ipairs(redis.call('ZRANGEBYSCORE', K.pause_due, '-inf', now, 'LI
   if flag then table.insert(expired, {scope, (read_flag(flag))}) else redis.call('ZREM', K.pause_due, scope) end
 end
 redis.call('ZREMRANGEBYSCORE', K.pause_index, '-inf', now)
+-- Released calls that have not begun, each with its queue; '' for one that was not published yet.
+local parked = {}
+for _, key in ipairs(redis.call('ZRANGEBYSCORE', K.paused_due, '-inf', now, 'LIMIT', 0, 100)) do
+  table.insert(parked, {key, string.match(redis.call('HGET', K.paused_tries, key) or '', '^%d+\t(.*)$') or ''})
+end
 local overdue = {}
 if held <= now then overdue = redis.call('ZRANGEBYSCORE', K.leases, '-inf', now, 'LIMIT', 0, 100) end
 return cmsgpack.pack({
@@ -101,7 +106,7 @@ return cmsgpack.pack({
   hungry = redis.call('ZRANGE', K.hungry, 0, 49),
   flights = redis.call('ZRANGEBYSCORE', K.flight_due, '-inf', now, 'LIMIT', 0, 100),
   calls = redis.call('ZRANGEBYSCORE', K.waiting_due, '-inf', now, 'LIMIT', 0, 100),
-  parked = redis.call('ZRANGEBYSCORE', K.paused_due, '-inf', now, 'LIMIT', 0, 100),
+  parked = parked,
   keep = redis.call('ZCOUNT', K.paused_keep, '-inf', now) > 0,
   sweep = redis.call('EXISTS', K.cache_sweeps) == 1 or redis.call('ZCOUNT', K.cache_expiry, '-inf', now) > 0,
   expired = expired,

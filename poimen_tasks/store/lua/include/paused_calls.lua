@@ -3,7 +3,8 @@
 -- key: its message id, or `id#n` where another message of that id was parked already. It stays until it begins again.
 -- A running call is `until TAB since TAB activity TAB queue TAB workflow TAB batch` under `id TAB worker TAB pid`.
 --@include ramp
-local MOST_CALL_BYTES, REMEMBERED, RAMP_WAIT = 1048576, 86400, 0.5
+-- `paused_tries` has, of a released call, how often it was due, TAB, its queue.
+local MOST_CALL_BYTES, REMEMBERED, RAMP_WAIT, PATIENT_TRIES = 1048576, 86400, 0.5, 6
 local released_bytes = 0
 
 -- The scopes that can cover a plain call; a call of no workflow or batch has empty ones, which nothing can pause.
@@ -23,6 +24,7 @@ local function forget_paused_call(key)
   redis.call('ZREM', K.paused_due, key)
   redis.call('HDEL', K.paused_tries, key)
   redis.call('ZREM', K.paused_keep, key)
+  redis.call('SREM', K.paused_revoked, key)
 end
 
 -- Whether one more call may start under the ramps of its scopes; then it has its place among what starts.
@@ -37,8 +39,9 @@ local function may_start(scopes)
 end
 
 -- A parked call whose scope was resumed: publish it, unless another scope covers it still. Adds {key, message} to `calls`;
--- when they hold a megabyte already, or a ramp has no room for it, the keeper publishes it a moment later.
-local function release_paused_call(key, calls)
+-- when they hold a megabyte already, or a ramp has no room for it, the keeper publishes it a moment later. With `waits`
+-- its queue has messages, so the one that was published is among them, most likely: another look, and another, first.
+local function release_paused_call(key, calls, waits)
   local stored = redis.call('HGET', K.paused_calls, key)
   if not stored then
     redis.call('ZREM', K.paused_due, key)
@@ -51,7 +54,8 @@ local function release_paused_call(key, calls)
     hold_call(key, covers)
     return
   end
-  if not may_start(scopes) then
+  local tries = tonumber(string.match(redis.call('HGET', K.paused_tries, key) or '', '^%d+')) or 0
+  if tries == 0 and not may_start(scopes) then
     redis.call('ZADD', K.paused_due, now + RAMP_WAIT, key)
     return
   end
@@ -60,9 +64,9 @@ local function release_paused_call(key, calls)
     redis.call('ZADD', K.paused_due, now, key)
     return
   end
-  -- Its queue may be long, and every copy makes it longer.
-  local tries = redis.call('HINCRBY', K.paused_tries, key, 1)
-  redis.call('ZADD', K.paused_due, now + (tonumber(request.overdue) or 2) * math.min(2 ^ (tries - 1), 256), key)
+  redis.call('HSET', K.paused_tries, key, string.format('%d\t', tries + 1) .. parked[3])
+  redis.call('ZADD', K.paused_due, now + (tonumber(request.overdue) or 2) * math.min(2 ^ tries, 256), key)
+  if waits and tries > 0 and tries < PATIENT_TRIES then return end
   table.insert(calls, {key, parked[8]})
 end
 

@@ -1,0 +1,325 @@
+"""Workers that leave: by SIGTERM, SIGQUIT, `poimen drain`, as in a container; and everything killed at once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from poimen_tasks import BatchState
+from poimen_tasks.cli import main
+from tests.acceptance.conftest import APP
+from tests.acceptance.places import QUICK, Places, places
+from tests.acceptance.test_snapshots import lines, marked
+from tests.conftest import ROOT, Workers, eventually, pid_exists
+
+
+@pytest.fixture
+def moving(tmp_path: Path) -> Iterator[Places]:
+    """Places that can be lost."""
+    with places(tmp_path) as made:
+        yield made
+
+
+def graceful(workers: Workers, grace: float | None, **options: Any) -> Any:
+    """A worker with a grace."""
+    env = {} if grace is None else {"POIMEN_SHUTDOWN_GRACE": str(grace)}
+    return workers.start(APP, args=QUICK, env={**env, **options.pop("env", {})}, **{"concurrency": 2, **options})
+
+
+# ------------------------------------------------------------------------------------------ SIGTERM
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_sigterm(own_shop: ModuleType, workers: Workers, notes: Path, pool: str) -> None:
+    """SIGTERM: nothing begins any more, what runs finishes, the workflow is kept on disk, exit code 0 (promise P11)."""
+    worker = graceful(workers, None, pool=pool)
+    batch = own_shop.poimen.dispatch(marked(own_shop, notes, range(20), 0.5), workflow="wf-term", concurrency=2)
+    eventually(lambda: len(lines(notes)) >= 2)
+    worker.terminate()
+    assert worker.wait(30) == 0
+    started = lines(notes)
+    assert Counter(started) == Counter(lines(notes, "end"))
+    assert len(started) <= 6
+    snapshot = own_shop.poimen.snapshots.latest("wf-term")
+    status = batch.status()
+    assert (status.running, status.succeeded) == (0, len(started))
+    assert (snapshot.completed, snapshot.pending) == (status.succeeded, status.pending)
+    assert (snapshot.actor, snapshot.reason) == ("worker", "the worker leaves")
+    assert "is kept in snapshot" in worker.text()
+    assert own_shop.poimen.store.reads.workers() == []
+    graceful(workers, None, pool=pool)
+    assert batch.wait(timeout=40).succeeded == 20
+    assert Counter(lines(notes)) == Counter(map(str, range(20)))
+
+
+def test_nothing_to_keep(own_shop: ModuleType, workers: Workers) -> None:
+    """A workflow that is over is not kept, and an idle worker leaves at once."""
+    worker = graceful(workers, None)
+    own_shop.poimen.dispatch(own_shop.poimen.map(own_shop.noop, range(3)), workflow="wf-over").wait(timeout=20)
+    worker.terminate()
+    assert worker.wait(30) == 0
+    assert own_shop.poimen.snapshots.all() == []
+
+
+def test_the_grace_is_over(own_shop: ModuleType, workers: Workers, notes: Path, tmp_path: Path) -> None:
+    """After the grace bodies are asked to stop, and ended where they do not: pending again, not counted, exit 0."""
+    worker = graceful(workers, 0.3)
+    steps = tmp_path / "steps"
+    calls = [own_shop.stubborn.s(str(notes), "x"), own_shop.stepping.s(str(steps), "long", 100)]
+    batch = own_shop.poimen.dispatch(calls, workflow="wf-grace", concurrency=2)
+    eventually(lambda: notes.exists() and len(lines(steps, "step")) >= 3)
+    worker.terminate()
+    assert worker.wait(30) == 0
+    status = batch.status()
+    assert (status.pending, status.running, status.failed) == (2, 0, 0)
+    assert own_shop.poimen.snapshots.latest("wf-grace").pending == 2
+    Path(f"{notes}.go").touch()
+    graceful(workers, None)
+    report = batch.wait(timeout=40)
+    assert (report.succeeded, report.results["1"]) == (2, 100)
+    assert {outcome.attempts for outcome in batch.outcomes(timeout=5)} == {1}
+    begun = [int(line.split()[2]) for line in steps.read_text().splitlines() if line.startswith("start")]
+    assert begun[0] == 0
+    assert begun[1] >= 3, "it went on from where it had saved"
+    rows = [int(line.split()[2]) for line in steps.read_text().splitlines() if line.startswith("step")]
+    assert sum(times - 1 for times in Counter(rows).values()) <= 1
+
+
+def test_sigterm_twice(own_shop: ModuleType, workers: Workers, notes: Path) -> None:
+    """A second SIGTERM changes nothing: what runs still finishes, and nothing is lost or runs twice."""
+    worker = graceful(workers, None)
+    batch = own_shop.poimen.dispatch(marked(own_shop, notes, range(8), 1.0), workflow="wf-term2", concurrency=2)
+    eventually(lambda: len(lines(notes)) >= 2)
+    worker.terminate()
+    eventually(lambda: "leaving" in worker.text())
+    worker.terminate()
+    assert worker.wait(30) == 0
+    assert Counter(lines(notes)) == Counter(lines(notes, "end"))
+    assert own_shop.poimen.snapshots.has("wf-term2")
+    graceful(workers, None)
+    assert batch.wait(timeout=40).succeeded == 8
+    assert len(lines(notes)) == 8
+
+
+@pytest.mark.parametrize("how", ["SIGQUIT", "REMAP_SIGTERM", "second"])
+def test_a_cold_shutdown(own_shop: ModuleType, workers: Workers, notes: Path, how: str) -> None:
+    """SIGQUIT, a SIGTERM that is mapped to it, or SIGQUIT behind SIGTERM: bodies are ended in time, and run again.
+
+    The workflow is kept, and no attempt is counted (fault B08).
+    """
+    soft = {"SHOP_SOFT": "4", **({"REMAP_SIGTERM": "SIGQUIT"} if how == "REMAP_SIGTERM" else {})}
+    worker = graceful(workers, None, env=soft)
+    calls = [own_shop.stubborn.s(str(notes), "x"), *marked(own_shop, notes, range(4))]
+    batch = own_shop.poimen.dispatch(calls, workflow="wf-quit", concurrency=1)
+    eventually(notes.exists)
+    if how != "SIGQUIT":
+        worker.terminate()
+    if how == "second":
+        eventually(lambda: "leaving" in worker.text())
+    if how != "REMAP_SIGTERM":
+        os.kill(worker.pid, signal.SIGQUIT)
+    worker.wait(40)
+    eventually(lambda: batch.status().running == 0, timeout=20)
+    assert batch.status().pending == 5
+    assert own_shop.poimen.snapshots.latest("wf-quit").pending == 5
+    assert not [child for child in worker.children() if pid_exists(child.pid)]
+    Path(f"{notes}.go").touch()
+    graceful(workers, None)
+    assert batch.wait(timeout=40).succeeded == 5
+    assert {outcome.attempts for outcome in batch.outcomes(timeout=5)} == {1}
+
+
+# ------------------------------------------------------------------------------------------ poimen drain
+@pytest.fixture
+def poimen_command(worker_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run a `poimen` command on the test's store."""
+    for name, value in worker_env.items():
+        monkeypatch.setenv(name, value)
+
+    def run(*words: str) -> Any:
+        return CliRunner().invoke(main, [*words, "-A", APP], prog_name="poimen")
+
+    return run
+
+
+def test_drain(own_shop: ModuleType, workers: Workers, notes: Path, poimen_command: Any) -> None:
+    """`poimen drain` asks workers to leave as SIGTERM does, one or all, and waits for them when told to."""
+    first, second = workers.start_many(2, APP, concurrency=1, args=QUICK)
+    eventually(lambda: len(own_shop.poimen.store.reads.workers()) == 2)
+    batch = own_shop.poimen.dispatch(marked(own_shop, notes, range(12), 0.3), workflow="wf-drain", concurrency=2)
+    eventually(lambda: len(lines(notes)) >= 2)
+    refused = poimen_command("drain", "--worker", "nobody")
+    assert (refused.exit_code, "no worker is called 'nobody'" in refused.stderr) == (1, True)
+    assert poimen_command("drain", "--timeout", "3").exit_code == 2
+    told = poimen_command("drain", "--worker", first.name, "--wait", "--json", "--actor", "ann", "--reason", "upgrade")
+    assert told.exit_code == 0, told.output
+    (asked,) = json.loads(told.stdout)["workers"]
+    assert asked.startswith(first.name)
+    assert first.wait(20) == 0
+    assert second.alive
+    assert batch.status().state is BatchState.RUNNING
+    late = poimen_command("drain", "--wait", "--timeout", "0")
+    assert (late.exit_code, "still there" in late.stderr) == (124, True)
+    assert second.wait(20) == 0
+    assert own_shop.poimen.snapshots.has("wf-drain")
+    assert poimen_command("drain").stdout == "no worker is there\n"
+    graceful(workers, None)
+    assert batch.wait(timeout=40).succeeded == 12
+    assert len(lines(notes)) == 12
+
+
+# ------------------------------------------------------------------------------------------ a container
+INIT = """
+import os, signal, sys
+child = os.spawnvp(os.P_NOWAIT, sys.argv[1], sys.argv[1:])
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+    signal.signal(number, lambda got, frame: os.kill(child, got))
+while True:
+    try:
+        pid, status = os.waitpid(-1, 0)
+    except ChildProcessError:
+        sys.exit(255)
+    if pid == child:
+        sys.exit(os.waitstatus_to_exitcode(status) % 256)
+"""
+
+
+def _container(kind: str, env: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """A worker below a little init as tini is, or as process 1 of a namespace of its own."""
+    celery = [sys.executable, "-m", "celery", "-A", APP, "worker", "-c", "2", "-l", "info", *QUICK, "-n", "box@test"]
+    if kind == "init":
+        command = [sys.executable, "-c", INIT, *celery]
+    else:
+        unshare = shutil.which("unshare")
+        probe = [unshare, "--pid", "--fork", "--kill-child", "true"]
+        if not unshare or subprocess.run(probe, check=False, capture_output=True).returncode:
+            pytest.skip("no right to make a namespace of processes here; the little init shows the same")
+        command = [unshare, "--pid", "--fork", "--kill-child", "--mount-proc", *celery]
+    with log.open("wb") as out:
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+@pytest.mark.parametrize("kind", ["init", "pid 1"])
+def test_in_a_container(
+    own_shop: ModuleType, worker_env: dict[str, str], notes: Path, tmp_path: Path, kind: str
+) -> None:
+    """As a container stops: SIGTERM to its first process, a grace, all is kept before SIGKILL would come; exit 0."""
+    log = tmp_path / "box.log"
+    box = _container(kind, worker_env | {"POIMEN_SHUTDOWN_GRACE": "1"}, log)
+    try:
+        eventually(lambda: " ready." in log.read_text(), timeout=60)
+        first = psutil.Process(box.pid) if kind == "init" else psutil.Process(box.pid).children()[0]
+        family = [*psutil.Process(box.pid).children(recursive=True)]
+        calls = [own_shop.stubborn.s(str(notes), "x"), *marked(own_shop, notes, range(20), 0.2)]
+        batch = own_shop.poimen.dispatch(calls, workflow="wf-box", concurrency=2)
+        eventually(lambda: len(lines(notes)) >= 4)
+        first.send_signal(signal.SIGTERM)
+        assert box.wait(20) == 0, log.read_text()[-2000:]
+        assert [process.pid for process in family if pid_exists(process.pid)] == []
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(box.pid, signal.SIGKILL)
+        box.wait()
+    status = batch.status()
+    assert (status.running, status.failed) == (0, 0)
+    assert status.succeeded == len(set(lines(notes, "end")))
+    snapshot = own_shop.poimen.snapshots.latest("wf-box")
+    assert (snapshot.completed, snapshot.pending) == (status.succeeded, status.pending)
+
+
+@pytest.mark.timeout(120)
+def test_a_new_container_goes_on(moving: Places, notes: Path) -> None:
+    """SIGTERM, a new host with an empty Redis, a worker that restores at its start: it goes on (promise P11)."""
+    here = moving.open(POIMEN_RESTORE_ON_START="true")
+    worker = here.start()
+    batch = here.shop.poimen.dispatch(marked(here.shop, notes, range(30), 0.2), workflow="wf-host", concurrency=2)
+    over = here.shop.poimen.dispatch(marked(here.shop, notes, ["over"]), workflow="wf-over")
+    over.wait(timeout=20)
+    eventually(lambda: len(lines(notes)) >= 4)
+    worker.terminate()
+    assert worker.wait(30) == 0
+    done = set(lines(notes, "end"))
+    here.lose()
+    there = moving.open(POIMEN_RESTORE_ON_START="true")
+    there.start()
+    report = eventually(lambda: there.shop.poimen.batches() and there.shop.poimen.batch(batch.id)).wait(timeout=40)
+    assert report.succeeded == 30
+    assert {name: times for name, times in Counter(lines(notes)).items() if times > 1} == {}
+    assert done < set(lines(notes))
+    assert there.shop.poimen.snapshots.latest("wf-host").resume_attempts == 1
+    there.start()
+    assert [one.id for one in there.shop.poimen.batches()] == [batch.id]
+
+
+def test_restoring_at_start_is_for_empty_stores(moving: Places) -> None:
+    """A store that knows any batch is left as it is, and a file that cannot be read keeps no worker from serving."""
+    here = moving.open()
+    poimen = here.shop.poimen
+    for name in ("wf-a", "wf-b"):
+        poimen.dispatch(poimen.map(here.shop.noop, range(3)), workflow=name, batch_id=name)
+        poimen.snapshots.create(name)
+    torn = next(poimen.snapshots.directory.glob("wf-b*.snapshot"))
+    torn.write_bytes(torn.read_bytes()[:-3])
+    here.lose()
+    there = moving.open(POIMEN_RESTORE_ON_START="true")
+    worker = there.start()
+    eventually(there.shop.poimen.batches)
+    assert there.shop.poimen.batch("wf-a").wait(timeout=20).succeeded == 3
+    assert [one.id for one in there.shop.poimen.batches()] == ["wf-a"]
+    assert "left out" in worker.text()
+    there.lose()
+    other = moving.open(POIMEN_RESTORE_ON_START="true")
+    first = other.shop.poimen.dispatch(other.shop.poimen.map(other.shop.noop, range(3)), batch_id="mine")
+    other.start()
+    assert first.wait(timeout=20).succeeded == 3
+    assert [one.id for one in other.shop.poimen.batches()] == ["mine"]
+
+
+# ------------------------------------------------------------------------------------------ everything killed
+@pytest.mark.timeout(120)
+def test_everything_is_killed(moving: Places, notes: Path) -> None:
+    """After `kill -9` of all workers and of Redis the same batch goes on from the append-only file."""
+    here = moving.open()
+    here.start()
+    options = {"concurrency": 2, "on_complete": here.shop.tell.s(f"{notes}.called")}
+    batch = here.shop.poimen.dispatch(marked(here.shop, notes, range(40), 0.1), batch_id="same", **options)
+    eventually(lambda: batch.status().succeeded >= 10)
+    held = here.shop.poimen.dispatch(marked(here.shop, notes, ["held"]), workflow="wf-held", batch_id="held")
+    here.shop.poimen.pause(workflow="wf-held")
+    here.shop.poimen.store.client.redis.waitaof(1, 0, 2_000)
+    here.server.kill()
+    here.workers.destroy_all()
+    here.server.restart()
+    known = {str(at) for at in range(40) if batch.is_complete(str(at))}
+    assert len(known) >= 10
+    before = Counter(lines(notes))
+    here.start()
+    assert batch.wait(timeout=60).succeeded == 40
+    again = Counter(lines(notes)) - before
+    assert known & set(again) == set()
+    assert max(Counter(lines(notes)).values()) <= 2
+    assert "held" not in again
+    assert held.status().state is BatchState.PAUSED
+    here.shop.poimen.resume(workflow="wf-held")
+    assert held.wait(timeout=30).succeeded == 1
+    eventually(lambda: batch.status().callbacks_pending == 0)
+    assert len(Path(f"{notes}.called").read_text().splitlines()) == 1

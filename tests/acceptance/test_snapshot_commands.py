@@ -1,0 +1,116 @@
+"""`poimen snapshot` against a real server: take, list, show, restore and delete, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from poimen_tasks import Poimen
+from poimen_tasks.cli import main
+
+Run = Callable[..., Result]
+
+
+def _noop(value: Any) -> None:
+    """Never called."""
+
+
+@pytest.fixture
+def poimen(
+    redis_url: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Poimen, Run]]:
+    """A Poimen with a batch of three, paused, and its commands."""
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("POIMEN_DATA_DIR", str(tmp_path / "data"))
+    name = f"shop_{secrets.token_hex(4)}"
+    options = f"redis_url={redis_url!r}, namespace=__import__('os').environ.get('SPACE', {namespace!r})"
+    text = f"from poimen_tasks import Poimen\npoimen = Poimen('shop', {options})\n"
+    (tmp_path / f"{name}.py").write_text(f"{text}@poimen.task(name='shop.noop', shared=False)\ndef noop(value): pass\n")
+    made = Poimen("filler", redis_url=redis_url, namespace=namespace)
+    noop = made.task(_noop, name="shop.noop", shared=False)
+    made.pause(workflow="wf", reason="new host", actor="ann")
+    made.dispatch(made.map(noop, range(3)), workflow="wf", batch_id="mine")
+
+    def run(command: str, *words: str) -> Result:
+        sys.modules.pop(name, None)  # each command is a process of its own, with its own settings
+        return CliRunner().invoke(main, ["snapshot", command, "-A", name, *words], prog_name="poimen")
+
+    yield made, run
+    made.close()
+
+
+def told(result: Result) -> Any:
+    """The JSON of a command that succeeded."""
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_create_and_look(poimen: tuple[Poimen, Run]) -> None:
+    """What was taken is listed and shown: who, why, since when it is paused and by whom, what is left to do."""
+    _, run = poimen
+    assert "no snapshots in" in run("list").stdout
+    made = told(run("create", "wf", "--reason", "before the upgrade", "--actor", "bob", "--json"))
+    assert (made["workflow"], made["pending"], made["actor"]) == ("wf", 3, "bob")
+    again = run("create", "wf")
+    assert again.stdout.startswith("took workflow wf: 1 batch, 3 items (snapshot ")
+    listed = told(run("list", "--json"))
+    assert [one["workflow"] for one in listed["snapshots"]] == ["wf"]
+    assert (listed["stats"]["count"], listed["stats"]["corrupt"]) == (2, 0)
+    assert [one["id"] for one in told(run("list", "--all", "--json"))["snapshots"]][1] == made["id"]
+    assert "wf" in run("list").stdout
+    assert told(run("show", "wf", "--generation", "1", "--json"))["id"] == made["id"]
+    shown = run("show", "wf", "--generation", "1").stdout
+    for words in (
+        "by bob",
+        "before the upgrade",
+        "mine default: 0 of 3, open",
+        "UTC by ann: new host",
+        "w:wf since 20",
+    ):
+        assert words in shown
+    note = run("create", "wf-empty")
+    assert (note.exit_code, "has no batch in this store" in note.stderr) == (0, True)
+
+
+def test_restore(poimen: tuple[Poimen, Run], namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is restored once, into a store that does not know it, paused or going on; each refusal is one line, exit 1."""
+    _, run = poimen
+    run("create", "wf")
+    live = run("restore", "wf")
+    assert (live.exit_code, live.stdout) == (1, "")
+    assert live.stderr.startswith("error: batch 'mine' is there already")
+    monkeypatch.setenv("SPACE", f"{namespace}x")
+    assert run("restore", "wf", "--paused").stdout.rstrip().endswith("it is paused")
+    assert "was restored here already" in run("restore", "wf").stderr
+    failed = json.loads(run("restore", "wf", "--json").stdout)
+    assert failed["error"]["type"] == "SnapshotConflict"
+    monkeypatch.setenv("SPACE", f"{namespace}y")
+    assert told(run("restore", "wf", "--json"))["resume_success"] is True
+    assert "resumed" in run("show", "wf").stdout
+    monkeypatch.setenv("SPACE", f"{namespace}z")
+    assert run("restore", "wf").stdout.rstrip().endswith("it goes on")
+
+
+def test_delete_and_what_is_not_there(poimen: tuple[Poimen, Run], tmp_path: Path) -> None:
+    """What is not there is exit code 1 by name, as is a file that was altered; `delete` removes every one of them."""
+    _, run = poimen
+    for command in ("show", "restore", "delete"):
+        missing = run(command, "nobody")
+        assert (missing.exit_code, "workflow 'nobody' has no snapshot" in missing.stderr) == (1, True)
+    assert "expected 1-128 of" in run("show", "../x").stderr
+    run("create", "wf")
+    (path,) = (tmp_path / "data" / "snapshots").glob("*.snapshot")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "its checksum is wrong" in run("show", "wf").stderr
+    assert told(run("list", "--json"))["stats"]["corrupt"] == 1
+    assert told(run("delete", "wf", "--json")) == {"deleted": 1}
+    assert list(path.parent.glob("*.snapshot*")) == []
