@@ -78,6 +78,7 @@ _ACTIONS = {
     "call.resumed": "call {id} began after it had waited for a resume",
     "call.revoking": "call {id} was revoked while it waited",
     "call.refused": "a copy of call {id} was refused",
+    "call.revoking": "call {id} was revoked while it waited",
     "call.dropped": "call {id} was discarded while it waited",
     "scope.paused": "{scope} was paused",
     "scope.resumed": "{scope} was resumed",
