@@ -76,7 +76,6 @@ _ACTIONS = {
     "call.released": "call {id} began again",
     "call.paused": "call {id} waits: {scope} is paused",
     "call.resumed": "call {id} began after it had waited for a resume",
-    "call.revoking": "call {id} was revoked while it waited",
     "call.refused": "a copy of call {id} was refused",
     "call.revoking": "call {id} was revoked while it waited",
     "call.dropped": "call {id} was discarded while it waited",
