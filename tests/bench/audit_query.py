@@ -142,7 +142,8 @@ def _catching_up(directory: Path, count: int) -> Row:
 
 
 def _asking(bench: Bench, directory: Path, count: int) -> Iterator[Row]:
-    asked, chance = Asking(lambda: Settings(audit_dir=directory), None), random.Random(11)
+    settings = Settings(audit_dir=directory)
+    asked, chance = Asking(lambda: settings, None), random.Random(11)
     questions = bench.size(2000, 200)
 
     def task() -> dict[str, Any]:
