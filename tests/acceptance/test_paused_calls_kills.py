@@ -13,7 +13,7 @@ from celery import chord, group
 from celery.exceptions import ChordError
 
 from tests.acceptance.conftest import imported
-from tests.acceptance.parking import APP, lines, parked, resumed_after, settled
+from tests.acceptance.parking import APP, lines, parked, resumed_after, settled, waits
 from tests.conftest import Workers, eventually
 
 
@@ -143,7 +143,7 @@ def test_killed_while_it_runs_again(holding: ModuleType, workers: Workers, notes
     worker = workers.start(APP, concurrency=2)
     with resumed_after(holding, everything=True):
         called = holding.waits_late.delay(str(notes), str(gate))
-        eventually(lambda: called.state == "PAUSED")
+        waits(holding, called)
     eventually(lambda: lines(notes))
     os.kill(int(lines(notes)[0].split()[1]), signal.SIGKILL)
     eventually(lambda: len(lines(notes)) == 2, timeout=30)
