@@ -1,8 +1,9 @@
-"""What the census needs beside itself: a Redis server and worker processes, gone when it ends."""
+"""What the census needs beside itself: a Redis server, a sealer and worker processes, gone when it ends."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -38,9 +39,38 @@ def redis_server(directory: Path) -> Iterator[str]:
         server = stack.enter_context(EmbeddedServer(directory / "redis"))
         os.environ["POIMEN_REDIS_URL"] = server.url
         try:
-            yield server.url
+            with sealer(directory / "audit"):
+                yield server.url
         finally:
             del os.environ["POIMEN_REDIS_URL"]
+
+
+@contextlib.contextmanager
+def sealer(directory: Path) -> Iterator[None]:
+    """Seal what happens into the audit log in the directory, where the extra for that is installed."""
+    if importlib.util.find_spec("cryptography") is None:
+        yield
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory.parent / "sealer.log").open("wb") as log:
+        process = subprocess.Popen(
+            tethered([sys.executable, "-m", "poimen_tasks.cli", "audit", "seal", "-A", "examples.census.tasks"]),
+            cwd=_ROOT,
+            env={**os.environ, "POIMEN_AUDIT_DIR": str(directory.resolve())},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        process.terminate()  # it seals what is left first
+        try:
+            process.wait(2 * _GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 class Fleet:

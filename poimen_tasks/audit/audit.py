@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks import context
 from poimen_tasks._checks import expected
 from poimen_tasks.audit.asking import Asking
-from poimen_tasks.audit.event import AuditEvent, pack_event
+from poimen_tasks.audit.event import AuditEvent, copy_of, fill_in, pack_event
 
 if TYPE_CHECKING:
     from poimen_tasks.settings import Settings
     from poimen_tasks.store import Store
 
 __all__ = ["Audit"]
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Audit(Asking):
@@ -88,7 +85,10 @@ class Audit(Asking):
             error=error,
             metadata={} if metadata is None else metadata,
         )
-        return self.record_many([event])[0]
+        event = _inherit(event)
+        own = os.urandom(12).hex()
+        payload = pack_event(event, most=self._load_settings().audit_max_bytes)
+        return fill_in(event, own, self._store().entries.record_event((own,), (payload,))[0])
 
     def record_many(self, events: Iterable[AuditEvent]) -> list[AuditEvent]:
         """Record events in their order, 500 a round trip; all are checked before the first is written.
@@ -103,14 +103,13 @@ class Audit(Asking):
         Raises:
             PoimenError: as `record`.
         """
-        most = self._load_settings().audit_max_bytes
         if isinstance(events, (AuditEvent, str, bytes, Mapping)) or not isinstance(events, Iterable):
             raise expected("events", "a list of AuditEvent", events)
-        ready = [_inherit(event) for event in events]
+        most, ready = self._load_settings().audit_max_bytes, [_inherit(event) for event in events]
         payloads = [pack_event(event, most=most) for event in ready]
-        ids = [event.event_id or _new_id() for event in ready]
+        ids = [event.event_id or os.urandom(12).hex() for event in ready]
         made = self._store().entries.record_event(ids, payloads)
-        return [_as_recorded(event, own, at) for event, own, at in zip(ready, ids, made, strict=True)]
+        return [fill_in(copy_of(event), own, at) for event, own, at in zip(ready, ids, made, strict=True)]
 
     def planner_decision(
         self,
@@ -211,27 +210,3 @@ def _inherit(event: AuditEvent) -> AuditEvent:
         if changes:
             return replace(event, **changes)
     return event
-
-
-def _new_id() -> str:
-    return os.urandom(12).hex()
-
-
-def _as_recorded(event: AuditEvent, own: str, stream_id: str) -> AuditEvent:
-    """The event as the log tells it: with its id and its time."""
-    when = event.timestamp or _EPOCH + timedelta(milliseconds=int(stream_id.partition("-")[0]))
-    return AuditEvent(
-        event_id=own,
-        event_type=event.event_type,
-        workflow=event.workflow,
-        task=event.task,
-        actor=event.actor,
-        timestamp=when,
-        action=event.action,
-        reasoning=event.reasoning,
-        input=event.input,
-        output=event.output,
-        status=event.status,
-        error=event.error,
-        metadata=event.metadata,
-    )

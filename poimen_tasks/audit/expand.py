@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from poimen_tasks._json import compact_writer
 from poimen_tasks.audit.event import iso
 from poimen_tasks.audit.items import expand_items, finished_lines
 from poimen_tasks.audit.plain import plain
@@ -39,7 +40,7 @@ _EMPTY: dict[str, Any] = {"reasoning": "", "input": None, "output": None, "error
 _HALF = "\\ud"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_write = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False).encode
+_write = compact_writer()
 
 
 class Expanded(NamedTuple):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from json.encoder import encode_basestring_ascii as _json
 from typing import Any
 
+from poimen_tasks._json import compact_writer
 from poimen_tasks.audit.event import iso
 from poimen_tasks.audit.wording import Head, describe_item, make, names_of, rest_of, task_of
 from poimen_tasks.store.wire import OutcomeColumns, expand_ranges
@@ -18,7 +18,7 @@ __all__ = ["expand_items", "finished_lines"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STATUSES = ("success", "failure", "cancelled", "skipped")
 _WORDS = ("succeeded", "failed", "was cancelled", "was skipped")
-_dump = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False).encode
+_dump = compact_writer()
 _COUNTS = frozenset({"ok", "failed", "cancelled", "skipped", "cached", "coalesced"})
 
 

@@ -7,7 +7,6 @@ numbers as there. Bytes are refused: what they mean is for whoever records them 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
@@ -18,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from poimen_tasks._checks import expected
+from poimen_tasks._json import compact_writer
 from poimen_tasks._refusals import MAX_DEPTH, step
 from poimen_tasks.codec import jsonable
 from poimen_tasks.errors import SerializationError
@@ -32,7 +32,7 @@ _LEAVES = (date, timedelta, Decimal, UUID, PurePath)
 _SAFE = frozenset({str, bool, float, type(None)})
 _TEXTS = frozenset({str})
 _SHALLOW = 16
-_write = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False).encode
+_write = compact_writer()
 _LOW, _HIGH = -(1 << 63), (1 << 64) - 1
 
 

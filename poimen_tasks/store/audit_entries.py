@@ -23,7 +23,7 @@ class AuditEntries:
         self.client = client
         self._key = client.keys.build("audit")
         self._meta = client.keys.build("audit_meta")
-        self._limit = str(client.settings.audit_unsealed_limit)
+        self._limit = b"%d" % client.settings.audit_unsealed_limit
         self._callers = threading.local()
 
     def record_event(self, ids: Sequence[str], payloads: Sequence[bytes]) -> list[str]:
@@ -40,19 +40,18 @@ class AuditEntries:
         for start, stop in _portions(payloads):
             # One owner a thread, not one a call: what the store keeps for a retry does not grow with what is recorded.
             owner, sequence = self._next_call()
-            parts: list[Any] = [owner, sequence, self._limit]
+            parts: list[bytes] = [owner, sequence, self._limit]
             for own, payload in zip(ids[start:stop], payloads[start:stop], strict=True):
                 parts += (_header(own), payload)
-            reply = self.client.lean("record_event", *parts)
-            written += (reply or b"").decode().split(" ")
+            written += self.client.direct("record_event", *parts).decode().split(" ")
         return written
 
-    def _next_call(self) -> tuple[str, str]:
+    def _next_call(self) -> tuple[bytes, bytes]:
         mine, pid = self._callers, os.getpid()
         if getattr(mine, "pid", None) != pid:  # a forked child is another caller
-            mine.pid, mine.owner, mine.sequence = pid, os.urandom(8).hex(), 0
+            mine.pid, mine.owner, mine.sequence = pid, os.urandom(8).hex().encode(), 0
         mine.sequence += 1
-        return mine.owner, str(mine.sequence)
+        return mine.owner, b"%d" % mine.sequence
 
     def epoch(self, *, patience: float | None = None) -> str:
         """The random id of the stream as it is now; empty while nothing was ever written."""

@@ -43,6 +43,7 @@ from poimen_tasks.errors import (
     StoreUnavailable,
 )
 from poimen_tasks.settings import Settings, mask_url
+from poimen_tasks.store.direct import Direct, pack
 from poimen_tasks.store.keys import LAYOUT, Keys
 from poimen_tasks.store.loader import Script, load_script, script_names
 
@@ -158,6 +159,8 @@ class Client:
             socket_keepalive=True,
             retry=Retry(NoBackoff(), 0),
         )
+        self._root = self.keys.root.encode()
+        self._direct = Direct(self.redis.connection_pool)
 
     def warm_up(self) -> None:
         """Open a connection and read the scripts, so that the first call need not.
@@ -171,6 +174,7 @@ class Client:
 
     def close(self) -> None:
         """Close every connection; the next use opens new ones."""
+        self._direct.close()
         self.redis.close()
         self.redis.connection_pool.disconnect()
 
@@ -242,6 +246,25 @@ class Client:
 
         value: bytes | None = self.read(run)
         return value
+
+    def direct(self, name: str, *arguments: bytes) -> bytes:
+        """Run such a script over this thread's own connection, which is faster still.
+
+        Raises:
+            StoreUnavailable: no answer within the connect timeout.
+            StoreRefused: the server refuses writes.
+        """
+        script = load_script(name)
+        command = pack(b"EVALSHA", script.sha.encode(), b"1", self._layout.encode(), self._root, *arguments)
+
+        def run(redis: Any) -> Any:
+            try:
+                return self._direct.send(command)
+            except NoScriptError:
+                redis.script_load(script.source)
+                return self._direct.send(command)
+
+        return bytes(self.read(run))
 
     @staticmethod
     def _evaluate(redis: Any, script: Script, arguments: tuple[Any, ...]) -> bytes:

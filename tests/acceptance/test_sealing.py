@@ -84,7 +84,7 @@ def store(settings) -> Iterator[Store]:
 
 @pytest.mark.usefixtures("fleet")
 def test_what_workers_did(own_shop, seal, log, store, eventually) -> None:
-    """Each outcome of each item is sealed once, in the order of the stream, and leaves Redis (promises A6 and A7)."""
+    """Each outcome of each item is sealed once, in the order of the stream, and leaves Redis (promise A8)."""
     process = seal()
     good = own_shop.poimen.dispatch(own_shop.poimen.starmap(own_shop.add, [(n, n) for n in range(300)]), concurrency=4)
     bad = own_shop.poimen.dispatch(own_shop.poimen.map(own_shop.odd_fails, range(20)))
@@ -103,7 +103,7 @@ def test_what_workers_did(own_shop, seal, log, store, eventually) -> None:
 
 
 def test_a_log_of_ones_own(store, command, log) -> None:
-    """The first start makes a key that only its owner reads, and prints the public one (promise A6)."""
+    """The first start makes a key that only its owner reads, and prints the public one."""
     record(store, range(5))
     done = command("audit", "seal", "--once")
     assert done.returncode == 0, done.stderr
@@ -130,7 +130,7 @@ def test_without_the_extra(command, tmp_path, store) -> None:
 
 
 def test_too_much_waits(store, env, command, log) -> None:
-    """A dispatch is refused, with the way out, while too much waits; health tells how much and for how long."""
+    """A dispatch is refused, with the way out, while too much waits; health tells how much, how long (promise A10)."""
     limits = {**env, "POIMEN_AUDIT_BACKLOG": "20"}
     record(store, range(5))
     assert command("audit", "seal", "--once").returncode == 0
@@ -176,7 +176,7 @@ def test_health_of_a_server_that_is_away(command) -> None:
 
 
 def test_up_seals(tmp_path, eventually) -> None:
-    """`poimen up` starts a sealer beside its worker; after Ctrl-C all that happened is sealed (promise A6)."""
+    """`poimen up` starts a sealer beside its worker; after Ctrl-C all that happened is sealed (promise A8)."""
     (tmp_path / "shop.py").write_text(
         "from poimen_tasks import Poimen\n\npoimen = Poimen('shop', namespace='mine')\napp = poimen.celery\n\n\n"
         "@poimen.task\ndef double(n):\n    return 2 * n\n"
@@ -213,7 +213,7 @@ def test_up_seals(tmp_path, eventually) -> None:
 
 
 def test_a_large_field_is_kept_beside_the_log(own_shop, store, log) -> None:
-    """A field over the limit is sealed by digest, and its bytes are in the content store (promise A6)."""
+    """A field over the limit is sealed by digest, and its bytes are in the content store."""
     text = "why " * 5_000
     own_shop.poimen.audit.record("step", actor="ada", action="0", reasoning=text)
     seal_all(store, log)

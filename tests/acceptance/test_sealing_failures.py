@@ -108,11 +108,11 @@ def test_the_server_is_killed(store, own_server, seal, log, eventually) -> None:
 
 
 def test_the_server_comes_back_empty(store, own_server, seal, log, eventually) -> None:
-    """A stream that begins anew is marked by one `audit.epoch` that names where the old one ended; both are kept."""
+    """A stream that begins anew is marked by one `audit.epoch` that names where the old one ended (promise A9)."""
     process = seal()
     record(store, range(100))
     eventually(sealed(log, 100), timeout=20)
-    last = store.audit.describe_audit().cursor
+    last = store.audit.describe_audit().last
     store.client.redis.flushall()
     record(store, range(100, 150))
     eventually(sealed(log, 150), timeout=20)
@@ -141,7 +141,7 @@ def test_it_comes_back_empty_while_no_sealer_runs(store, log) -> None:
 
 @pytest.mark.parametrize("noticed", ["running", "stopped"])
 def test_an_older_append_only_file(store, seal, log, eventually, noticed) -> None:
-    """A store with an older state: `store.rollback` names what it lost, nothing is sealed twice, new ids are higher."""
+    """A store with an older state: `store.rollback` names what it lost, nothing is sealed twice (promise A9)."""
     own_server = seal.server
     process = seal()
     record(store, range(50))
@@ -281,7 +281,7 @@ def test_two_on_one_stream(store, seal, log, eventually) -> None:
 
 
 def test_a_frozen_sealer_is_fenced(store, seal, log, eventually) -> None:
-    """One that was frozen longer than its lease, and replaced, takes nothing off the stream when it wakes, and ends."""
+    """One that was frozen beyond its lease, and replaced, takes nothing when it wakes, and ends (promise A9)."""
     first = seal()
     record(store, range(10))
     eventually(sealed(log, 10), timeout=20)
@@ -302,7 +302,7 @@ def test_a_frozen_sealer_is_fenced(store, seal, log, eventually) -> None:
 
 
 def test_a_copy_that_went_on(store, log, tmp_path) -> None:
-    """Once a copy sealed the stream, the first directory is refused; `--fork` goes on in it, and the log says so."""
+    """Once a copy sealed the stream, the first directory is refused; `--fork` goes on, and is told (promise A9)."""
     record(store, range(10))
     seal_all(store, log)
     copy = tmp_path / "copy"
@@ -332,7 +332,7 @@ def test_an_empty_directory(store, log, tmp_path) -> None:
 
 # ------------------------------------------------------------------------------------------ the disk
 def test_the_disk_is_full(store, seal, log, eventually) -> None:
-    """It ends with exit code 1 and says what to do; the stream keeps everything, and a start with room goes on."""
+    """It ends with exit code 1 and says what to do; the stream keeps everything, later it goes on (promise A9)."""
     process = seal()
     record(store, range(100))
     eventually(sealed(log, 100), timeout=20)
@@ -376,7 +376,7 @@ def go_on(store: Store, sealer: Sealer) -> None:
 
 @pytest.mark.parametrize("at", range(1, 8))
 def test_an_fsync_that_fails(store, log, at) -> None:
-    """No fsync is tried again: the sealer ends, nothing it had not proved leaves the stream, the next one goes on."""
+    """No fsync is tried again: the sealer ends, and nothing leaves the stream (promise A9)."""
     disk = Failing(at + 5)
     with pytest.raises(AuditDiskError, match="fsync"), sealing(store, log, disk=disk) as sealer:
         go_on(store, sealer)
@@ -395,7 +395,7 @@ def test_an_fsync_that_fails(store, log, at) -> None:
 
 # ------------------------------------------------------------------------------------------ the stream
 def test_who_may_add_can_empty(store, log) -> None:
-    """`XADD … MAXLEN 1` drops what nobody sealed: the log has an `audit.gap` with the count, health fails."""
+    """`XADD … MAXLEN 1` drops what nobody sealed: the log has an `audit.gap`, health fails (promise A9)."""
     record(store, range(10))
     seal_all(store, log)
     record(store, range(10, 30))

@@ -51,6 +51,8 @@ GROUPS = {
     "audit_log": "audit_log",
     "audit_log_tampering": "audit_log",
     "audit_log_kills": "audit_log",
+    "audit_record": "audit_query",
+    "audit_query": "audit_query",
     "peers": "peers.compare",
 }
 

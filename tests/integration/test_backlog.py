@@ -81,7 +81,7 @@ def test_a_ticket_that_was_out(store):
 
 
 def test_finish_never_stops(store):
-    """A lane's report without a claim is taken whatever waits."""
+    """A lane's report without a claim is taken whatever waits (promise A10)."""
     Sealer(store)
     (ticket, *_) = open_batch(store, count=1)
     lane = begin(store, ticket)

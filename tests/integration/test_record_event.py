@@ -69,7 +69,7 @@ def test_bad_requests(store):
 
 def test_unsealed_limit(store):
     """While no sealer was ever registered the stream is bounded, and what was dropped is counted (protocol 10)."""
-    store.entries._limit = "10"
+    store.entries._limit = b"10"
     for at in range(0, 40, 2):
         store.entries.record_event([f"e{at}", f"e{at + 1}"], [EVENT] * 2)
     state = store.audit.describe_audit()

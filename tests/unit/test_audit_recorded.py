@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from poimen_tasks.audit.event import AuditEvent, pack_event
@@ -16,12 +16,12 @@ from poimen_tasks.audit.lines import PRINTABLE, read_event
 from poimen_tasks.audit.recorded import recorded_line
 
 EPOCH, ID = "ab" * 20, "1795994842142-7"
-WORDS = st.text(max_size=30)
+WORDS = st.text(max_size=12)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | WORDS
     | st.floats(allow_nan=False, allow_infinity=False),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
-    max_leaves=8,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=2),
+    max_leaves=4,
 )  # fmt: skip
 NAMES = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9_:-]{0,20}\Z")
 
@@ -46,6 +46,7 @@ def the_long_way(entry: dict[bytes, bytes]) -> bytes:
     return line
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine
 @given(
     st.builds(
         AuditEvent,
@@ -67,6 +68,7 @@ def test_plain_events_take_the_short_way() -> None:
     when = datetime(2026, 11, 29, 12, 30, tzinfo=UTC)
     for event in (
         AuditEvent(event_type="step", actor="ada", action="did", reasoning="one\ntwo", metadata={"n": [1, {"a": 2.5}]}),
+        AuditEvent(event_type="step", actor="ada", action="did", input='a "text"\\', output={"n": 1}),
         AuditEvent(event_type="step", actor="ada", action="größer", timestamp=when, workflow="w", task="t"),
     ):
         entry = fields(pack_event(event, most=1 << 20))
@@ -87,6 +89,11 @@ def test_plain_events_take_the_short_way() -> None:
         payload().replace(b'"did"', b'"d\xffd"'),
         payload().replace(b'"did"', b'"did"\n'),
         payload(extra=1),
+        payload(metadata={"a": "\ud800"}),
+        payload(metadata={"a": float("inf")}),
+        payload(metadata={"a": 1}).replace(b'"a":1', b'"a":1}{'),
+        payload(reasoning="x", input={"a": "x"}).replace(b'"a":"x"', b'"a":"x","a":"y"'),
+        payload(input="\udfff"),
         payload(event_type="item.finished"),
         payload(event_type="audit.gap"),
         payload()[:-1],
@@ -94,7 +101,7 @@ def test_plain_events_take_the_short_way() -> None:
         b"[]",
         b'{"event_type":' + b"[" * 5_000,
     ],
-    ids=range(17),
+    ids=range(22),
 )
 def test_anything_else_does_not(body: bytes) -> None:
     """What no client writes takes the long way, which makes one line of strict, printable JSON of it."""

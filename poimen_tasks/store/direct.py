@@ -1,0 +1,71 @@
+"""A connection of each thread's own, for what is sent all the time.
+
+Taking a connection from redis-py's pool, and giving it back, costs about as much as the command itself.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import ResponseError
+
+if TYPE_CHECKING:
+    from redis import ConnectionPool
+
+__all__ = ["Direct", "pack"]
+
+
+def pack(*parts: bytes) -> bytes:
+    """A command as the server's protocol (RESP) has it: an array of bulk strings."""
+    packed = [b"*%d\r\n" % len(parts)]
+    for part in parts:
+        packed += (b"$%d\r\n" % len(part), part, b"\r\n")
+    return b"".join(packed)
+
+
+class Direct:
+    """Sends commands over connections made as those of a pool are, one a thread, kept until the thread ends.
+
+    A connection that failed in any way, an interruption between question and answer too, is closed: what may still come
+    over it is never taken for the answer to something else.
+
+    Args:
+        pool: says where to and how to connect.
+    """
+
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
+        self._mine = threading.local()
+        self._all: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def send(self, command: bytes) -> Any:
+        """Send a packed command and return its reply.
+
+        Raises:
+            RedisError: as redis-py does, also where the server had closed the connection meanwhile: send again.
+        """
+        connection = self._connection()
+        try:
+            connection.send_packed_command((command,), check_health=False)
+            return connection.read_response()
+        except ResponseError:
+            raise
+        except BaseException:
+            connection.disconnect()
+            raise
+
+    def _connection(self) -> Any:
+        mine, pid = self._mine, os.getpid()
+        if getattr(mine, "pid", None) != pid:  # a forked child has its parent's, which is not to be used
+            mine.connection = self._pool.connection_class(**self._pool.connection_kwargs)
+            mine.pid = pid
+            self._all.add(mine.connection)
+        return mine.connection
+
+    def close(self) -> None:
+        """Close all connections; one that is needed again is opened again."""
+        for connection in list(self._all):
+            connection.disconnect()

@@ -1,0 +1,99 @@
+"""A connection of each thread's own: whatever happens to it, no answer is taken for that to another question."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+
+from poimen_tasks.store.direct import Direct, pack
+
+
+@pytest.fixture
+def direct(store):
+    """Connections to the test's server."""
+    made = Direct(store.client.redis.connection_pool)
+    yield made
+    made.close()
+
+
+def ask(direct, text):
+    return direct.send(pack(b"ECHO", text))
+
+
+def own_id(direct):
+    return direct.send(pack(b"CLIENT", b"ID"))
+
+
+def test_a_command_is_packed():
+    """The form is that of the protocol, whatever bytes stand in it."""
+    assert pack(b"SET", b"k", b"a\r\nb\x00") == b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\na\r\nb\x00\r\n"
+
+
+def test_one_a_thread(direct):
+    """A thread keeps its connection; another thread has another one."""
+    mine, others = own_id(direct), []
+    thread = threading.Thread(target=lambda: others.append(own_id(direct)))
+    thread.start()
+    thread.join(10)
+    assert own_id(direct) == mine
+    assert others != [mine]
+
+
+def test_a_refusal_keeps_it(direct):
+    """An error that the server answers is raised, and the connection goes on."""
+    mine = own_id(direct)
+    with pytest.raises(ResponseError):
+        direct.send(pack(b"NO-SUCH-COMMAND"))
+    assert own_id(direct) == mine
+
+
+def test_a_connection_that_was_closed(store, direct):
+    """The server closed it: that is an error, and the next command opens another one."""
+    mine = own_id(direct)
+    store.client.redis.client_kill_filter(_id=mine)
+    with pytest.raises(RedisConnectionError):
+        ask(direct, b"lost")
+    assert ask(direct, b"there") == b"there"
+    assert own_id(direct) != mine
+
+
+def test_interrupted_between_question_and_answer(store, direct, monkeypatch):
+    """An answer that nobody waited for is never given to the next question."""
+    assert ask(direct, b"warm") == b"warm"
+    kind = store.client.redis.connection_pool.connection_class
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "read_response", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            ask(direct, b"first")
+    assert ask(direct, b"second") == b"second"
+
+
+def test_a_forked_child(store):
+    """A child has a connection of its own; what parent and child record both arrives, once each."""
+    store.entries.record_event(["before"], [b"{}"])
+    child = os.fork()
+    if child == 0:
+        try:
+            for at in range(50):
+                store.entries.record_event([f"child{at}"], [b"{}"])
+        finally:
+            os._exit(0)
+    for at in range(50):
+        store.entries.record_event([f"parent{at}"], [b"{}"])
+    assert os.waitpid(child, 0)[1] == 0
+    entries = store.entries.after("0-0", count=500)
+    assert len(entries) == 101
+    assert len({entry.fields[b"h"] for entry in entries}) == 101
+
+
+def test_recording_goes_on_after_a_restart(store):
+    """A connection that broke is made again while recording, and the script is read again where it is gone."""
+    store.entries.record_event(["e1"], [b"{}"])
+    store.client.redis.client_kill_filter(skipme=True, _type="normal")
+    store.client.redis.script_flush()
+    store.entries.record_event(["e2"], [b"{}"])
+    assert len(store.entries.after("0-0")) == 2
