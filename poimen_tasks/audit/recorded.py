@@ -22,10 +22,16 @@ __all__ = ["may_record", "recorded_line"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: A msgpack map with one short text, the event's id.
 _HEADER = re.compile(rb"\x81\xa1i\xd9[\x01-\x80]([A-Za-z0-9][A-Za-z0-9_.:-]{0,127})").fullmatch
-_TEXT = rb'"[ !#-\[\]-~]*+"'
-_BODY = re.compile(
-    rb'\{("event_type":(%b),"workflow_id":(?:null|%b),"task_id":(?:null|%b),"actor":%b,"timestamp":)(null|%b)'
-    rb'(,"action":[ -~]*\})' % ((_TEXT,) * 5)
+_NAME = rb'"[ !#-\[\]-~]*+"'
+_TEXT = rb'"[ !#-\[\]-~]*+(?:\\(?:["\\/bfnrt]|u(?!d[89a-f])[0-9a-f]{4})[ !#-\[\]-~]*+)*+"'
+_BEGIN = rb'\{("event_type":(%b),"workflow_id":(?:null|%b),"task_id":(?:null|%b),"actor":%b,"timestamp":)(null|%b)' % (
+    (_NAME,) * 5
+)
+_BODY = re.compile(_BEGIN + rb'(,"action":[ -~]*\})').fullmatch
+#: The usual event: input and output are none or text. Then only the metadata has to be parsed.
+_USUAL = re.compile(
+    _BEGIN + rb'(,"action":%b,"reasoning":%b,"input":(?:null|%b),"output":(?:null|%b),"status":%b,"error":(?:null|%b),'
+    rb'"metadata":(\{[ -~]*\})\})' % ((_TEXT,) * 6)
 ).fullmatch
 _KEYS = {
     "event_type", "workflow_id", "task_id", "actor", "timestamp", "action", "reasoning", "input", "output", "status",
@@ -45,11 +51,18 @@ def recorded_line(stream_id: str, fields: Mapping[bytes, bytes], most: int) -> b
         most: bytes that it may have.
     """
     header, payload = fields.get(b"h", b""), fields.get(b"d", b"")
-    ident, body = _HEADER(header), _BODY(payload)
-    if ident is None or body is None or header[4] != len(header) - 5 or not _is_sound(payload):
+    ident = _HEADER(header)
+    if ident is None or header[4] != len(header) - 5:
         return None
-    begin, kind, time, rest = body.groups()
-    if not may_record(kind):
+    if usual := _USUAL(payload):
+        begin, kind, time, rest, metadata = usual.groups()
+        sound = metadata == b"{}" or _is_object(metadata)
+    elif body := _BODY(payload):
+        begin, kind, time, rest = body.groups()
+        sound = _is_sound(payload)
+    else:
+        return None
+    if not sound or not may_record(kind):
         return None
     if time == b"null":
         ms = int(stream_id.partition("-")[0])
@@ -66,6 +79,14 @@ def may_record(kind: bytes) -> bool:
     except (PoimenError, ValueError):
         return False
     return True
+
+
+def _is_object(text: bytes) -> bool:
+    """Whether it is one object in strict JSON, no name twice in it, no half characters."""
+    try:
+        return b"\\ud" not in text and _scan_names(text.decode("ascii"), 0)[1] == len(text)
+    except (ValueError, StopIteration, RecursionError):
+        return False
 
 
 def _is_sound(payload: bytes) -> bool:
@@ -110,4 +131,6 @@ def _refuse(text: str) -> object:
 
 
 _scan = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse).scan_once  # type: ignore[attr-defined]
-_scan_names = json.JSONDecoder(object_pairs_hook=_once).scan_once  # type: ignore[attr-defined]
+_scan_names = json.JSONDecoder(  # type: ignore[attr-defined]
+    object_pairs_hook=_once, parse_float=_finite, parse_constant=_refuse
+).scan_once

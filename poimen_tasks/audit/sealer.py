@@ -39,6 +39,8 @@ _line = Line._make
 _MOST_ENTRIES = 4000
 _MOST_BYTES = 8 << 20
 _MOST_SECONDS = 0.05
+#: So many times that where more waits than fits: what is late already had better be done with few syncs.
+_BEHIND = 5
 #: Seconds from one seal to the next, at least: a disk that syncs all the time is slower for everybody.
 _PACE = 0.005
 #: Seconds of waiting for an entry, at most: how long a request to stop may go unnoticed.
@@ -148,8 +150,9 @@ class Sealer:
 
     def _take(self) -> int:
         """Append what there is, up to the bounds of a round. Returns how many entries."""
-        deadline, count, size, full = time.monotonic() + _MOST_SECONDS, 0, 0, True
-        while full and count < _MOST_ENTRIES and size < _MOST_BYTES and time.monotonic() < deadline:
+        times = _BEHIND if self._source.state.length > _MOST_ENTRIES else 1
+        deadline, count, size, full = time.monotonic() + times * _MOST_SECONDS, 0, 0, True
+        while full and count < times * _MOST_ENTRIES and size < times * _MOST_BYTES and time.monotonic() < deadline:
             entries, full = self._source.read(after=self._source.position)
             if entries:
                 lines = self._expand(entries)

@@ -31,6 +31,8 @@ STATUSES = {
     "lane.lost": "failure",
     "worker.lost": "failure",
     "keeper.gap": "failure",
+    "call.revoking": "cancelled",
+    "call.dropped": "cancelled",
     "cache.corrupted": "failure",
     "cache.takeover": "failure",
     "store.rollback": "failure",

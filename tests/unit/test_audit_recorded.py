@@ -68,6 +68,7 @@ def test_plain_events_take_the_short_way() -> None:
     when = datetime(2026, 11, 29, 12, 30, tzinfo=UTC)
     for event in (
         AuditEvent(event_type="step", actor="ada", action="did", reasoning="one\ntwo", metadata={"n": [1, {"a": 2.5}]}),
+        AuditEvent(event_type="step", actor="ada", action="did", input='a "text"\\', output={"n": 1}),
         AuditEvent(event_type="step", actor="ada", action="größer", timestamp=when, workflow="w", task="t"),
     ):
         entry = fields(pack_event(event, most=1 << 20))
@@ -88,6 +89,11 @@ def test_plain_events_take_the_short_way() -> None:
         payload().replace(b'"did"', b'"d\xffd"'),
         payload().replace(b'"did"', b'"did"\n'),
         payload(extra=1),
+        payload(metadata={"a": "\ud800"}),
+        payload(metadata={"a": float("inf")}),
+        payload(metadata={"a": 1}).replace(b'"a":1', b'"a":1}{'),
+        payload(reasoning="x", input={"a": "x"}).replace(b'"a":"x"', b'"a":"x","a":"y"'),
+        payload(input="\udfff"),
         payload(event_type="item.finished"),
         payload(event_type="audit.gap"),
         payload()[:-1],
@@ -95,7 +101,7 @@ def test_plain_events_take_the_short_way() -> None:
         b"[]",
         b'{"event_type":' + b"[" * 5_000,
     ],
-    ids=range(17),
+    ids=range(22),
 )
 def test_anything_else_does_not(body: bytes) -> None:
     """What no client writes takes the long way, which makes one line of strict, printable JSON of it."""
