@@ -11,7 +11,7 @@ from poimen_tasks.errors import *  # noqa: F403 - the whole tree is public
 from poimen_tasks.errors import __all__ as _errors
 from poimen_tasks.health import Finding
 from poimen_tasks.model import BatchState, BatchStatus, ErrorInfo, Item, ItemStatus, Outcome
-from poimen_tasks.pause import PauseReceipt, PauseState, PauseStats, Scope, Snapshot, SnapshotStats
+from poimen_tasks.pause import HeldBack, PauseReceipt, PauseState, PauseStats, Scope, Snapshot, SnapshotStats
 from poimen_tasks.policy import CachePolicy, RetryCount, RetryPolicy, policy
 from poimen_tasks.settings import Settings
 
@@ -30,6 +30,7 @@ __all__ = [  # noqa: PLE0604 - the errors' own list is part of it
     "CacheStats",
     "ErrorInfo",
     "Finding",
+    "HeldBack",
     "Item",
     "ItemStatus",
     "Outcome",

@@ -79,8 +79,7 @@ class Settings(BaseSettings):
         allow_open_server: let a worker start on a Redis that other machines reach without a password.
         snapshot_keep: how many snapshots of a workflow are kept.
         snapshot_on_pause: take a snapshot of a paused workflow when none of its items runs any more.
-        shutdown_grace: seconds that running items may take after SIGTERM until they are asked to stop. None: as long
-            as they take.
+        shutdown_grace: seconds that running items may take after SIGTERM until they are asked to stop. None: no end.
         restore_on_start: a worker that starts on an empty store restores the snapshots of its data directory.
         pause_plain_calls: plain messages of tasks ask whether a pause covers them before they start.
     """

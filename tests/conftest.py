@@ -327,6 +327,24 @@ def workers(tmp_path: Path, worker_env: dict[str, str]) -> Iterator[Workers]:
     group.destroy_all()
 
 
+# ------------------------------------------------------------------------------- nothing is left behind
+@pytest.fixture(autouse=True, scope="session")
+def _own_data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a test keeps without saying where (snapshots, a server's data) does not land in the current directory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POIMEN_DATA_DIR", str(tmp_path_factory.mktemp("undirected")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing_here() -> Iterator[None]:
+    """A test writes into temporary directories: what it leaves in the directory of the run is named."""
+    before = set(os.listdir(ROOT))  # noqa: PTH208 - names are enough
+    yield
+    left = {name for name in set(os.listdir(ROOT)) - before if not name.startswith(".") or name == ".poimen"}  # noqa: PTH208
+    assert not left, f"left behind in {ROOT}: {', '.join(sorted(left))}"
+
+
 # --------------------------------------------------------------------------------------- unit is unit
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:

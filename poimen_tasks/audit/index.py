@@ -117,14 +117,22 @@ class AuditIndex:
             AuditUnavailable: there is no log, or it cannot be read.
         """
         size = sealed_size(self.directory)
-        if self.lines() == size:
-            return size
+        try:
+            with self.reading() as db:
+                if self.is_whole(db, size):
+                    return size
+        except IndexDamaged:
+            pass  # whoever may write looks again
         try:
             return self._catch_up(size, stop, progress)
         except IndexDamaged as damage:
             self.rebuilt = str(damage)
         self._put_aside()
         return self._catch_up(size, stop, progress)
+
+    def is_whole(self, db: sqlite3.Connection, size: int) -> bool:
+        """Whether it is this log's, and has so many lines."""
+        return int(_meta(db, "lines") or 0) == size and _meta(db, "log") == self._fingerprint()
 
     def lines(self) -> int:
         """How many lines are in it; 0 also when it is damaged."""

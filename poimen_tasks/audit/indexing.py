@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
+import struct
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -18,31 +20,46 @@ BLOCK = 4096
 _KEPT = 200_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = 1_000_000
+_NUMBER = struct.Struct(">q").unpack
+# What the index takes of an event, where it is written as the sealer writes it and nothing nested stands before its
+# status: most of a log, and read in a fifth of the time. A quote within a text is escaped, so none of it can pretend.
+_TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_PLAIN = re.compile(
+    r'\{"event_id":"([^"\\]*)","event_type":"([^"\\]*)","workflow_id":(?:null|"([^"\\]*)"),'
+    r'"task_id":(?:null|"([^"\\]*)"),"actor":"([^"\\]*)","timestamp":"([^"\\]*)",'
+    rf'"action":{_TEXT},"reasoning":{_TEXT},"input":null,"output":null,"status":"([^"\\]*)",'
+).match
+_FIELDS = ("event_id", "event_type", "workflow_id", "task_id", "actor", "timestamp", "status")
+_scan = json.JSONDecoder().decode
 
 
-def _key(kind: bytes, *texts: str) -> int:
-    data = b"\0".join([kind, *(text.encode("utf-8", "surrogatepass") for text in texts)])
-    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big", signed=True)
+def _key(data: bytes) -> int:
+    (key,) = _NUMBER(blake2b(data, digest_size=8).digest())
+    return int(key)
 
 
 def workflow_key(workflow: str) -> int:
     """What stands for a workflow."""
-    return _key(b"w", workflow)
+    return _key(b"w\0" + _utf8(workflow))
 
 
 def task_key(task: str) -> int:
     """What stands for a task id, of whatever workflow."""
-    return _key(b"t", task)
+    return _key(b"t\0" + _utf8(task))
 
 
 def item_key(workflow: str, task: str) -> int:
     """What stands for a task id within a workflow."""
-    return _key(b"i", workflow, task)
+    return _key(b"i\0%b\0%b" % (_utf8(workflow), _utf8(task)))
 
 
 def own_id_key(event_id: str) -> int:
     """What stands for the id of an event that somebody recorded."""
-    return _key(b"e", event_id)
+    return _key(b"e\0" + _utf8(event_id))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def micros(moment: datetime) -> int:
@@ -58,6 +75,15 @@ def moment(micros: int) -> datetime:
 
 def _no_event(seq: int, error: Exception) -> AuditCorrupt:
     return AuditCorrupt(f"line {seq} of the log holds no event: {type(error).__name__}: {error}")
+
+
+def _parsed(text: str, seq: int) -> Sequence[Any]:
+    try:
+        event = _scan(text)
+        event["event_id"].encode()
+        return [event[name] for name in _FIELDS]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise _no_event(seq, error) from error
 
 
 class Batch:
@@ -105,11 +131,11 @@ class Batch:
         """
         events, owned = self._read(lines, first)
         known = self._known_ids(owned)
-        for at, event in enumerate(events):
+        for at, (_, kind, workflow, task, actor, timestamp, status) in enumerate(events):
             seq = first + at
             try:
-                facet = self._facet(event["event_type"], event["actor"], event["status"], seq)
-                time = self._time(event["timestamp"])
+                facet = self._facet(kind, actor, status, seq)
+                time = self._time(timestamp)
             except (ValueError, LookupError, TypeError) as error:
                 raise _no_event(seq, error) from error
             if lines[at][1] != self._epoch_bytes:
@@ -130,20 +156,19 @@ class Batch:
                 block[0] = time
             elif time > block[1]:
                 block[1] = time
-            self._post(event["workflow_id"], event["task_id"], facet, seq)
+            self._post(workflow, task, facet, seq)
         _, _, ms, sub, n, *_ = lines[-1]
         self._id, self._n = f"{ms.decode()}-{sub.decode()}", int(n)
         self.lines, self._offset = first + len(lines), starts[-1]
 
-    def _read(self, lines: Sequence[Any], first: int) -> tuple[list[dict[str, Any]], dict[int, int]]:
-        """The events; and, by place, the keys of the ids that are their own, and do not say where the line stands."""
-        loads, events, owned = json.loads, [], {}
+    def _read(self, lines: Sequence[Any], first: int) -> tuple[list[Sequence[Any]], dict[int, int]]:
+        """What is taken of the events; and, by place, the keys of the ids that do not say where their line stands."""
+        events, owned = list[Sequence[Any]](), dict[int, int]()
         for at, (_, epoch, ms, sub, n, _, _, data) in enumerate(lines):
-            try:
-                event = loads(data)
-                own, _, _ = event["event_id"], event["workflow_id"], event["task_id"]
-            except (ValueError, LookupError, TypeError) as error:
-                raise _no_event(first + at, error) from error
+            text = data.decode("ascii")
+            match = _PLAIN(text)
+            event = _parsed(text, first + at) if match is None else match.groups()
+            own = event[0]
             if own != (b"%b-%b-%b-%b" % (epoch[:12], ms, sub, n)).decode():
                 owned[at] = own_id_key(own)
             events.append(event)
@@ -153,9 +178,10 @@ class Batch:
         if workflow is not None:
             self._postings.append((self._workflow(workflow), facet, seq))
         if task is not None:
-            self._postings.append((task_key(task), facet, seq))
+            encoded = _utf8(task)
+            self._postings.append((_key(b"t\0" + encoded), facet, seq))
             if workflow is not None:
-                self._postings.append((item_key(workflow, task), facet, seq))
+                self._postings.append((_key(b"i\0%b\0%b" % (_utf8(workflow), encoded)), facet, seq))
 
     def _begin_epoch(self, seq: int, epoch: bytes) -> None:
         self._epoch_bytes, self._epoch = epoch, epoch.decode()

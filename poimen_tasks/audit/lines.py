@@ -21,8 +21,8 @@ from operator import lt
 from typing import NamedTuple
 
 __all__ = [
-    "LINE", "PRINTABLE", "Head", "Line", "Place", "encode", "event_type", "follows", "head_of", "in_order", "places_of",
-    "problem_of", "read_event",
+    "LINE", "PRINTABLE", "Columns", "Head", "Line", "Place", "encode", "event_type", "follows", "head_of", "in_order",
+    "places_of", "problem_of", "read_event",
 ]  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def encode(seq: int, lines: Sequence[Line]) -> list[bytes]:
     ]
 
 
-def places_of(lines: Sequence[Line]) -> list[Place]:
+def places_of(lines: Sequence[Line]) -> Columns:
     """Where lines that are handed over stand.
 
     Raises:
@@ -109,19 +109,36 @@ def places_of(lines: Sequence[Line]) -> list[Place]:
         raise ValueError(f"id {wrong!r:.60} is no id of a stream, like 1732893000000-0")
     ms, sub = zip(*pairs, strict=True)
     coded = {epoch: epoch.encode() for epoch in set(epochs)}
-    return list(map(Place, map(coded.__getitem__, epochs), map(int, ms), map(int, sub), numbers, lasts))
+    return Columns(list(map(coded.__getitem__, epochs)), list(map(int, ms)), list(map(int, sub)), numbers, lasts)
 
 
-def in_order(places: Sequence[Place]) -> bool:
+class Columns(NamedTuple):
+    """The places of many lines, a column each; what is done to all of them at once costs a tenth."""
+
+    epochs: Sequence[bytes]
+    ms: Sequence[int]
+    sub: Sequence[int]
+    numbers: Sequence[int]
+    lasts: Sequence[bool]
+
+    def place(self, at: int) -> Place:
+        """Where one of them stands."""
+        return Place(self.epochs[at], self.ms[at], self.sub[at], self.numbers[at], self.lasts[at])
+
+
+def in_order(columns: Columns) -> bool:
     """Whether lines obviously follow each other: whole entries of one epoch, ids rising. `follows` is the full rule.
 
     The first line may be any line of its entry.
     """
-    epochs, ms, sub, numbers, lasts = zip(*places, strict=True)
+    epochs, ms, sub, numbers, lasts = columns
     if len(set(epochs)) > 1:
         return False
+    whole = all(lasts)
+    if whole and all(map(lt, ms, ms[1:])):
+        return not any(numbers[1:])
     ids = list(zip(ms, sub, strict=True))
-    if all(lasts):
+    if whole:
         return not any(numbers[1:]) and all(map(lt, ids, ids[1:]))
     expected = [0 if last else number + 1 for number, last in zip(numbers, lasts, strict=True)]
     if expected[:-1] != list(numbers[1:]):

@@ -15,7 +15,7 @@ from typing import Self
 
 from poimen_tasks.audit.disk import Disk
 from poimen_tasks.audit.keys import Signer, check_origin, key_at
-from poimen_tasks.audit.lines import PRINTABLE, Line, Place, encode, event_type, follows, in_order, places_of
+from poimen_tasks.audit.lines import PRINTABLE, Columns, Line, encode, event_type, follows, in_order, places_of
 from poimen_tasks.audit.merkle import EMPTY, leaf_hashes
 from poimen_tasks.audit.note import Checkpoint, open_checkpoint, read_note, sign_checkpoint
 from poimen_tasks.audit.recovery import Recovered, day_of, recover
@@ -126,16 +126,16 @@ class SealedLog:
         if not lines:
             return
         with self._usable():
-            places = self._checked(lines)
+            columns = self._checked(lines)
             length = sum(len(line.event) + _FRAME for line in lines)
-            tail = self._room(length, day_of(places[0]) if day is None else day)
+            tail = self._room(length, day_of(columns.place(0)) if day is None else day)
             # By slices that stay in the processor's cache: a line is made, written and hashed while it is there.
             for at in range(0, len(lines), _SLICE):
                 made = encode(self.size + self.unsealed, lines[at : at + _SLICE])
                 self._pending.append(leaf_hashes(made))
                 self.unsealed += len(made)
                 tail.write(b"\n".join((*made, b"")))
-            self._place = places[-1]
+            self._place = columns.place(-1)
 
     def seal(self) -> int:
         """Bring what was appended to the disk, and sign it; returns the new `size`.
@@ -188,13 +188,13 @@ class SealedLog:
             self._failed = str(error) or type(error).__name__
             raise
 
-    def _checked(self, lines: Sequence[Line]) -> list[Place]:
+    def _checked(self, lines: Sequence[Line]) -> Columns:
         try:
-            places = places_of(lines)
+            columns = places_of(lines)
         except ValueError as error:
             raise InvalidArgument(f"lines: {error}") from None
-        first = follows(self._place, places[0], "")
-        if first or not in_order(places):
+        if follows(self._place, columns.place(0), "") or not in_order(columns):
+            places = [columns.place(at) for at in range(len(lines))]
             for before, place, line in zip((self._place, *places), places, lines, strict=False):
                 if follows(before, place, "") and (why := follows(before, place, event_type(line.event))):
                     raise InvalidArgument(f"lines: {why}")
@@ -203,9 +203,9 @@ class SealedLog:
                 raise InvalidArgument(f"lines: the event of entry {line.id} is no JSON object: {line.event!r:.60}")
         if b"".join([line[4] for line in lines]).translate(None, PRINTABLE):
             raise InvalidArgument("lines: an event holds a control character, or one that is not ASCII")
-        if not places[-1].last:
-            raise InvalidArgument(f"lines: entry {places[-1].id} is only half there; append whole entries")
-        return places
+        if not lines[-1].last:
+            raise InvalidArgument(f"lines: entry {lines[-1].id} is only half there; append whole entries")
+        return columns
 
     def _room(self, more: int, day: str) -> Tail:
         """The segment for the next lines: the open one, or a new one when that is full or of another day."""

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from poimen_tasks.audit.lines import LINE, PRINTABLE, Place, event_type, head_of, in_order, problem_of, read_event
+from poimen_tasks.audit.lines import (
+    LINE,
+    PRINTABLE,
+    Columns,
+    Place,
+    event_type,
+    head_of,
+    in_order,
+    problem_of,
+    read_event,
+)
 from poimen_tasks.audit.merkle import leaf_hashes, root_of
 from poimen_tasks.audit.strict import first_invalid
 from poimen_tasks.audit.tiles import HASH, WIDTH, Tile
@@ -65,9 +75,9 @@ class Scanned(NamedTuple):
     payloads: tuple[tuple[int, str], ...] = ()
 
 
-class _Columns(NamedTuple):
+class _Lines(NamedTuple):
     seq: int
-    places: list[Place]
+    places: Columns
     events: tuple[bytes, ...]
 
 
@@ -82,12 +92,12 @@ def scan(part: Part) -> Scanned:
         return Scanned(0, torn)
     lines = data.split(b"\n")
     lines.pop()
-    columns = _columns(data, lines)
-    if columns is None:
+    taken = _take_apart(data, lines)
+    if taken is None:
         return _damaged(Scanned(len(lines), torn), lines)
-    seq, places, events = columns
-    made = Scanned(len(lines), torn, seq, places[0], places[-1], event_type(events[0]))
-    if problem := _problem(part, columns, lines):
+    seq, places, events = taken
+    made = Scanned(len(lines), torn, seq, places.place(0), places.place(-1), event_type(events[0]))
+    if problem := _problem(part, taken, lines):
         return made._replace(problem=problem)
     payloads = tuple(_payloads(events)) if _CONTENT in data else ()
     return _tiles(part, made._replace(payloads=payloads), leaf_hashes(lines[: max(0, part.size - seq)]))
@@ -102,7 +112,7 @@ def _damaged(made: Scanned, lines: Sequence[bytes]) -> Scanned:
     return made._replace(problem=problem, seq=head.seq, first=head.place, kind=event_type(head.event))
 
 
-def _columns(data: bytes, lines: Sequence[bytes]) -> _Columns | None:
+def _take_apart(data: bytes, lines: Sequence[bytes]) -> _Lines | None:
     """The lines taken apart, their numbers and CRCs checked; None: not all are as they should be."""
     found = LINE.findall(data)
     if len(found) != len(lines) or data.translate(None, PRINTABLE) != b"\n" * len(lines):
@@ -113,17 +123,18 @@ def _columns(data: bytes, lines: Sequence[bytes]) -> _Columns | None:
         return None
     if list(map(zlib.crc32, events)) != [int(crc, 16) for crc in crcs]:
         return None
-    places = map(Place, epochs, map(int, ms), map(int, sub), map(int, numbers), map(bool, lasts))
-    return _Columns(first, list(places), events)
+    ints = [list(map(int, column)) for column in (ms, sub, numbers)]
+    places = Columns(epochs, ints[0], ints[1], ints[2], list(map(bool, lasts)))
+    return _Lines(first, places, events)
 
 
-def _problem(part: Part, columns: _Columns, lines: Sequence[bytes]) -> tuple[int, str] | None:
+def _problem(part: Part, taken: _Lines, lines: Sequence[bytes]) -> tuple[int, str] | None:
     """The first line that may not stand behind the one before it, is not JSON, or ends the sealed ones too early."""
-    seq, places, _ = columns
+    seq, places, _ = taken
     found = [] if in_order(places) else [_first_problem(lines)]
     found.append(first_invalid(lines))
     end = part.size - 1 - seq
-    if 0 <= end < len(lines) and not places[end].last:
+    if 0 <= end < len(lines) and not places.lasts[end]:
         found.append((end, "the checkpoint ends within its entry"))
     return min(filter(None, found), default=None)
 

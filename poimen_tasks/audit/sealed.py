@@ -6,7 +6,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Self
 from poimen_tasks.audit.event import AuditEvent
 from poimen_tasks.audit.filters import Filters
 from poimen_tasks.audit.finding import Finder, Lines
-from poimen_tasks.audit.index import AuditIndex
+from poimen_tasks.audit.index import AuditIndex, IndexDamaged
 from poimen_tasks.audit.indexing import moment
 from poimen_tasks.audit.lines import head_of
 from poimen_tasks.audit.segments import sealed_size, segments_in
@@ -58,15 +58,24 @@ class Sealed:
         self._stack.close()
 
     def _open(self) -> None:
-        """Catch up, and look at what is there now."""
+        """Look at what is there now, after catching up where that is not all."""
+        with suppress(IndexDamaged):
+            if self._hold(sealed_size(self.directory)):
+                return
         self._catch_up()
+        self._hold(None)
+
+    def _hold(self, size: int | None) -> bool:
+        """Keep one state of the index, whoever goes on writing it; unless it lacks lines that are wanted."""
         with ExitStack() as stack:
             self._db: sqlite3.Connection = stack.enter_context(self._index.reading())
-            self._lines = stack.enter_context(Lines(self.directory))
-            # One state of the index, whoever goes on writing it.
             self._db.execute("BEGIN")
+            if size is not None and not self._index.is_whole(self._db, size):
+                return False
+            self._lines = stack.enter_context(Lines(self.directory))
             self.end = Finder(self._db, Filters()).end
             self._held = stack.pop_all()
+        return True
 
     def _catch_up(self) -> None:
         """The index, as far as the checkpoint; another process may be at it."""

@@ -68,7 +68,8 @@ def open_log(app: str | None, directory: Path | None, log: Path | None) -> Askin
     if log is not None:
         if not (log / "checkpoint").is_file():
             raise AuditUnavailable(f"{log}: there is no audit log in this directory")
-        return Asking(lambda: Settings(audit_dir=log), None)
+        alone = Settings(audit_dir=log)
+        return Asking(lambda: alone, None)
     if app is not None:
         return load_without_server(app, directory).audit
     find_server(directory)

@@ -24,6 +24,8 @@ __all__ = ["Pauses"]
 
 _MOST_REASON = 1000
 _BLOCK = 60.0
+#: An outage that a wait outlasts.
+_OUTAGE = 60.0
 _LEAST_RATE, _MOST_RATE = 1e-3, 1e9
 
 
@@ -217,6 +219,7 @@ class Pauses:
 
         Raises:
             PauseTimeout: neither happened in time.
+            StoreUnavailable: Redis did not answer for a minute, or until the timeout.
         """
         found = Scope.of(workflow=workflow, **scope)
         if timeout is not None:
@@ -225,7 +228,8 @@ class Pauses:
         reads = self._store().pause_reads
         while True:
             left = deadline - time.monotonic()
-            signal = reads.next_signal(found.text, after=self._note(found), block=min(_BLOCK, max(0.0, left)))
+            block, patience = min(_BLOCK, max(0.0, left)), min(_OUTAGE, max(0.0, left))
+            signal = reads.next_signal(found.text, after=self._note(found), block=block, patience=patience)
             if signal is not None:
                 self._seen[found], paused = signal
                 return paused

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["PauseReceipt", "RunningItems"]
 
 _LOOK_FIRST, _LOOK = 0.01, 0.25
+_OUTAGE = 60.0
 
 
 class RunningItems:
@@ -119,13 +120,15 @@ class PauseReceipt:
         Raises:
             PauseTimeout: something still runs; it says what.
             NotPaused: the scope was resumed meanwhile.
+            StoreUnavailable: Redis did not answer for a minute, or until the timeout.
         """
         if timeout is not None:
             check_number("timeout", timeout, least=0, most=MOST_SECONDS)
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = _LOOK_FIRST
         while True:
-            found = self._store().pauses.scope_running(self.scope.text)
+            left = _OUTAGE if deadline is None else min(_OUTAGE, max(0.0, deadline - time.monotonic()))
+            found = self._store().pauses.scope_running(self.scope.text, patience=left)
             if found.epoch is None:
                 raise NotPaused(f"{self.scope} was resumed while you waited for it to be quiet")
             if not found.running and not found.calls:

@@ -91,7 +91,9 @@ class CallScripts:
     def park_call(
         self, call: PlainCall, message: bytes | None = None, *, groups: Sequence[str] = (), keep: float = 0.0
     ) -> tuple[str, str]:
-        """Park it or begin it; says `begin`, `parked`, `refused` (a copy) or `message` (ask with it), and the scope.
+        """Park it or begin it; says how, and the scope.
+
+        How is `begin`, `parked`, `refused` (a copy), `revoked` (while it was parked) or `message` (ask with it).
 
         Args:
             call: what comes.
@@ -121,6 +123,13 @@ class CallScripts:
     def drop_call(self, key: str, *, why: str) -> bool:
         """A parked call was discarded where it came back; False when it is not parked."""
         return bool(self._once("drop_call", {"key": key, "why": why})[b"dropped"])
+
+    def revoke_calls(self, ids: Sequence[str]) -> int:
+        """Calls that were revoked do not begin when they come back. Returns how many of these are parked."""
+        found = 0
+        for at in range(0, len(ids), _MOST_RENEWED):
+            found += self._once("revoke_calls", {"ids": list(ids[at : at + _MOST_RENEWED])})[b"parked"]
+        return found
 
     def renew_calls(self, fields: Sequence[str], *, lease: float) -> int:
         """Plain calls run still. Returns how many were registered."""

@@ -80,6 +80,7 @@ TABLE: dict[str, Key] = {
         "p:ctries", "hash", "released parked call to how often it was due, tab, queue", "until it begins"
     ),
     "paused_keep": Key("p:ckeep", "zset", "parked calls of groups by when to refresh the group's results", "with them"),
+    "paused_revoked": Key("p:crev", "set", "parked calls that were revoked meanwhile", "until they come back"),
     "resumed_calls": Key("p:cz", "zset", "parked calls that began again, by when that is forgotten", "a day each"),
     "running_calls": Key(
         "p:rc", "hash", "message id, worker and process to a plain call that runs", "its lease, renewed"

@@ -121,12 +121,17 @@ class PauseReads:
         rows = self.client.read(lambda redis: redis.xrevrange(key, count=1))
         return str(rows[0][0].decode()) if rows else "0-0"
 
-    def next_signal(self, scope: str, *, after: str, block: float) -> tuple[str, bool] | None:
-        """The first signal behind a place: its place, and True for a pause; waits `block` seconds for it."""
+    def next_signal(
+        self, scope: str, *, after: str, block: float, patience: float | None = None
+    ) -> tuple[str, bool] | None:
+        """The first signal behind a place: its place, and True for a pause; waits `block` seconds for it.
+
+        While the server does not answer it is asked again, for `patience` seconds.
+        """
         key = self.keys.build("pause_signals", scope)
         # A wait longer than the socket's patience would look like a server that does not answer.
         wait = max(1, round(min(block, self.client.settings.socket_timeout / 2) * 1000))
-        reply = self.client.read(lambda redis: redis.xread({key: after}, count=1, block=wait))
+        reply = self.client.read(lambda redis: redis.xread({key: after}, count=1, block=wait), patience=patience)
         if not reply:
             return None
         place, fields = reply[0][1][0]

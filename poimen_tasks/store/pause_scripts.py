@@ -203,9 +203,9 @@ class PauseScripts:
         """Some more batches that ended before the pause keep their keys; True when there are more."""
         return bool(self._call("keep_ended", {"scope": scope})[b"left"])
 
-    def scope_running(self, scope: str) -> ScopeRunning:
-        """What runs in a scope now."""
-        reply = self._call("scope_running", {"scope": scope})
+    def scope_running(self, scope: str, *, patience: float | None = None) -> ScopeRunning:
+        """What runs in a scope now; a server that does not answer is asked again for `patience` seconds."""
+        reply = self._call("scope_running", {"scope": scope}, patience=patience)
         return ScopeRunning(reply.get(b"epoch"), _lanes(reply), _calls(reply))
 
     def reset_scope(self, scope: str, *, actor: str) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["CallKeeper"]
 
 log = logging.getLogger(__name__)
+
+_MOST_KEPT = 50_000
 
 
 class CallKeeper:
@@ -61,14 +64,20 @@ class CallKeeper:
         self._looking = False
         self._known: dict[str, int] = {}
         self._dropped: SimpleQueue[tuple[str, str]] = SimpleQueue()
+        self._revoked: deque[str] = deque(maxlen=_MOST_KEPT)
 
     def drop(self, key: str, why: str) -> None:
         """A parked call came back and was discarded. Called from the worker's own loop."""
         self._dropped.put((key, why))
 
+    def revoke(self, ids: Iterable[str]) -> None:
+        """These calls were revoked: those that are parked do not begin. Called from the worker's own loop."""
+        self._revoked.extend(ids)
+
     def beat(self) -> None:
         """Once a tick: what runs for longer is renewed, and what a killed process ran is over."""
         self._settle_dropped()
+        self._settle_revoked()
         running = self._running()
         gone = [field for field, pid in self._known.items() if field not in running and _is_gone(pid)]
         lasting = [field for field in running if field in self._known]
@@ -122,6 +131,16 @@ class CallKeeper:
                 pid = (request.worker_pid or 0) if self._processes else own
                 found[f"{request.id}\t{self._hostname}\t{pid}"] = pid
         return found
+
+    def _settle_revoked(self) -> None:
+        if not self._revoked:
+            return
+        ids = [self._revoked.popleft() for _ in range(len(self._revoked))]
+        try:
+            self._store.calls.revoke_calls(ids)
+        except PoimenError:
+            self._revoked.extend(ids)
+            raise
 
     def _settle_dropped(self) -> None:
         while True:

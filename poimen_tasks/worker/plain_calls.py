@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from celery import signals
 from celery.app.task import Context
 from kombu.exceptions import EncodeError
 
@@ -70,7 +71,7 @@ class PlainCalls:
             refusal = self._begin(task, call, request)
             if refusal:
                 return ignored(refusal)
-            # What the body sends in its own place, as `replace` does, takes over its id and headers, and is no copy.
+            # What the body sends in its own place, `replace` for one, takes over its id and headers, and is no copy.
             request.pop(PARKED_HEADER, None)
             before = context.enter_call(context.RunningCall(uuid, call.workflow, call.batch, begun=not self._away))
             try:
@@ -170,12 +171,28 @@ class PlainCalls:
         if how == "refused":
             log.info("Task %s[%s] refused: a copy of this message has begun already", call.activity, call.id)
             return "a copy of this message has begun already"
+        if how == "revoked":
+            return self._end_revoked(task, request)
         if how == "parked":
             log.info("Task %s[%s] paused: %s", call.activity, call.id, scope)
             return f"paused: {scope}"
         if call.returned is not None:
             self._tell(task, request, None, "PENDING")
         return ""
+
+    @staticmethod
+    def _end_revoked(task: Any, request: dict[str, Any]) -> str:
+        """It was revoked while it was parked, perhaps under workers that are gone: it ends as Celery ends it."""
+        log.info("Discarding revoked task: %s[%s]", task.name, request["id"])
+        stands = Context(request)
+        stored = not task.ignore_result or task.store_errors_even_if_ignored
+        try:
+            task.backend.mark_as_revoked(request["id"], "revoked", request=stands, store_result=stored)
+            task.backend.process_cleanup()
+        except Exception as error:  # noqa: BLE001 - every backend has errors of its own
+            log.warning("task %s[%s]: that it was revoked could not be stored: %s", task.name, request["id"], error)
+        signals.task_revoked.send(sender=task, request=stands, terminated=False, signum=None, expired=False)
+        return "revoked while it was parked"
 
     @staticmethod
     def _tell(task: Any, request: dict[str, Any], result: Any, state: str) -> None:

@@ -62,6 +62,8 @@ def terminate(state: Any, signal: Any, task_id: Any, **kwargs: Any) -> Any:
 def _revoke_items(state: Any, task_id: Any, signal: int, reply: Any) -> Any:
     keeper = getattr(state.app.tasks.get(LANE_TASK), "keeper", None)
     ids = [task_id] if isinstance(task_id, str) else list(task_id or ())
+    if keeper is not None:
+        keeper.calls.revoke(one for one in ids if isinstance(one, str))
     items = [item for one in ids if isinstance(one, str) and (item := item_of(one)) is not None]
     if keeper is None or not items:
         return reply

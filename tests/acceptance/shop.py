@@ -389,6 +389,7 @@ def change(paths: list[str]) -> str:
     return poimen.audit.implementer_change(action="changed", files_modified=paths, actor="bob").event_id
 
 
+@task
 def stepping(path: str, name: str, steps: int, seconds: float = 0.05) -> int:
     """Work in steps, saving after each how many are done."""
     done = poimen.checkpoint() or 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -272,3 +273,18 @@ def test_ten_megabytes_of_reasoning(own_shop: ModuleType) -> None:
     kept.unlink()
     with pytest.raises(AuditUnavailable, match=found.content["reasoning"]["sha256"]):
         audit.content(found, "reasoning")
+
+
+def test_the_page_about_it_runs(own_shop: ModuleType) -> None:
+    """What `docs/audit.md` shows in Python does what it says, sealed or not."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "audit.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    names = {"poimen": own_shop.poimen, "yesterday": datetime.now(UTC) - timedelta(days=1)}
+    exec(blocks[0], names)  # noqa: S102 - our own page
+    own_shop.poimen.audit.record("note", action="a", actor="ada", workflow="nightly", task="T1.1", status="failure")
+    for source in ("stream", "index+stream"):
+        exec(blocks[1], names)  # noqa: S102 - our own page
+        assert (len(names["page"]), names["page"].source) == (1, source)
+        seal(own_shop.poimen)
+    told = [event.event_type for event in own_shop.poimen.audit.trail("nightly")]
+    assert told == ["planner_decision", "judge_verdict", "implementer_change", "note"]

@@ -68,7 +68,7 @@ def actions(found: Result) -> list[str]:
 
 
 def test_query(run: Run) -> None:
-    """The events that all filters leave, oldest or newest first, page by page, and where the answer comes from."""
+    """The events that all filters leave, oldest or newest first, page by page, and its source (promise A5)."""
     assert actions(run("query", "--json")) == [*(f"number {at}" for at in range(6)), "unsealed"]
     assert actions(run("query", "--json", "--actor", "ada", "--actor", "eve", "--newest")) == [
         "unsealed", "number 4", "number 2", "number 0",

@@ -158,7 +158,7 @@ def test_drain(own_shop: ModuleType, workers: Workers, notes: Path, poimen_comma
     """`poimen drain` asks workers to leave as SIGTERM does, one or all, and waits for them when told to."""
     first, second = workers.start_many(2, APP, concurrency=1, args=QUICK)
     eventually(lambda: len(own_shop.poimen.store.reads.workers()) == 2)
-    batch = own_shop.poimen.dispatch(marked(own_shop, notes, range(12), 0.3), workflow="wf-drain", concurrency=2)
+    batch = own_shop.poimen.dispatch(marked(own_shop, notes, range(60), 0.3), workflow="wf-drain", concurrency=2)
     eventually(lambda: len(lines(notes)) >= 2)
     refused = poimen_command("drain", "--worker", "nobody")
     assert (refused.exit_code, "no worker is called 'nobody'" in refused.stderr) == (1, True)
@@ -176,8 +176,8 @@ def test_drain(own_shop: ModuleType, workers: Workers, notes: Path, poimen_comma
     assert own_shop.poimen.snapshots.has("wf-drain")
     assert poimen_command("drain").stdout == "no worker is there\n"
     graceful(workers, None)
-    assert batch.wait(timeout=40).succeeded == 12
-    assert len(lines(notes)) == 12
+    assert batch.wait(timeout=60).succeeded == 60
+    assert len(lines(notes)) == 60
 
 
 # ------------------------------------------------------------------------------------------ a container

@@ -290,6 +290,20 @@ def test_worker_and_server_restart_while_paused(
     assert batch.wait(timeout=30).succeeded == 10
 
 
+def test_waiting_outlasts_a_restart(own_server: Any, notes: Path) -> None:
+    """Who waits for a signal hears of one that is made after the server was restarted meanwhile (promise P5)."""
+    shop, server = own_server
+    heard: list[bool] = []
+    assert not shop.poimen.pauses.is_paused("wf-wait")
+    thread = threading.Thread(target=lambda: heard.append(shop.poimen.pauses.wait("wf-wait", timeout=60)))
+    thread.start()
+    eventually(lambda: any(client["cmd"] == "xread" for client in shop.poimen.store.client.redis.client_list()))
+    server.restart()
+    shop.poimen.pause(workflow="wf-wait")
+    thread.join(60)
+    assert heard == [True]
+
+
 @pytest.fixture
 def own_server(tmp_path: Path, worker_env: dict[str, str], workers: Workers) -> Iterator[tuple[ModuleType, Any]]:
     """The shop on a server that the test may restart."""

@@ -53,7 +53,7 @@ def _all_over(crew: Workers, holding: ModuleType) -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", SCOPES)
 def test_every_scope_parks(holding: ModuleType, notes: Path, kind: str) -> None:
-    """A plain call that a pause covers is parked, reads PAUSED, and runs once with the resume (promise P13)."""
+    """A plain call that a pause covers is parked, reads PAUSED, and runs once with the resume (promise P14)."""
     with resumed_after(holding, **SCOPES[kind]):
         called = holding.tell.apply_async(("x", str(notes)), headers=HEADERS)
         eventually(lambda: called.state == "PAUSED")
@@ -66,7 +66,7 @@ def test_every_scope_parks(holding: ModuleType, notes: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in SCOPES if kind != "everything"])
 def test_what_a_scope_does_not_cover_runs(holding: ModuleType, notes: Path, kind: str) -> None:
-    """A call of another queue, activity, workflow or batch goes on under the pause (promise P13)."""
+    """A call of another queue, activity, workflow or batch goes on under the pause (promise P14)."""
     with resumed_after(holding, **SCOPES[kind]):
         other = holding.add.apply_async((1, 2), queue="other", headers={"poimen_workflow": "weekly"})
         assert other.get(timeout=20) == 3
@@ -74,7 +74,7 @@ def test_what_a_scope_does_not_cover_runs(holding: ModuleType, notes: Path, kind
 
 
 def test_overlapping_scopes(holding: ModuleType, notes: Path) -> None:
-    """It starts when the last of the scopes that cover it is resumed, and not before (promise P13)."""
+    """It starts when the last of the scopes that cover it is resumed, and not before (promise P14)."""
     pause, resume = holding.poimen.pause, holding.poimen.resume
     pause(queue="celery")
     called = holding.tell.delay("x", str(notes))
@@ -92,7 +92,7 @@ def test_overlapping_scopes(holding: ModuleType, notes: Path) -> None:
 
 @pytest.mark.parametrize("how", ["json", "msgpack", "compressed"])
 def test_the_whole_message(holding: ModuleType, how: str) -> None:
-    """A call that was parked runs with all that its message had, as one that was not (promise P13)."""
+    """A call that was parked runs with all that its message had, as one that was not (promise P14)."""
     options: dict[str, Any] = {
         "headers": {"mark": "m", **HEADERS},
         "priority": 7,
@@ -124,7 +124,7 @@ def test_the_whole_message(holding: ModuleType, how: str) -> None:
 
 @pytest.mark.parametrize("name", ["tell", "tell_late", "tell_only"])
 def test_early_late_and_without_a_result(holding: ModuleType, notes: Path, name: str) -> None:
-    """Acknowledged early or late, with a result or without: parked once, run once (promise P13)."""
+    """Acknowledged early or late, with a result or without: parked once, run once (promise P14)."""
     task = getattr(holding, name)
     with resumed_after(holding, everything=True):
         for number in range(20):
@@ -148,7 +148,7 @@ def test_tasks_of_other_classes(holding: ModuleType) -> None:
 
 
 def test_a_countdown(holding: ModuleType, notes: Path) -> None:
-    """A call with a countdown is parked when it is due, and runs once with the resume (promise P13)."""
+    """A call with a countdown is parked when it is due, and runs once with the resume (promise P14)."""
     with resumed_after(holding, everything=True):
         called = holding.tell.apply_async(("x", str(notes)), countdown=0.3)
         eventually(lambda: called.state == "PAUSED")
@@ -157,7 +157,7 @@ def test_a_countdown(holding: ModuleType, notes: Path) -> None:
 
 
 def test_expired_while_it_was_parked(holding: ModuleType, notes: Path) -> None:
-    """What expires under the pause does not run: it is revoked when it comes back, and forgotten (promise P13)."""
+    """What expires under the pause does not run: it is revoked when it comes back, and forgotten (promise P14)."""
     with resumed_after(holding, everything=True):
         called = holding.tell.apply_async(("x", str(notes)), expires=1.0)
         eventually(lambda: called.state == "PAUSED")
@@ -169,7 +169,7 @@ def test_expired_while_it_was_parked(holding: ModuleType, notes: Path) -> None:
 
 
 def test_revoked_while_it_was_parked(holding: ModuleType, notes: Path) -> None:
-    """A parked call that is revoked does not run, and is not published again (promise P13)."""
+    """A parked call that is revoked does not run, and is not published again (promise P14)."""
     with resumed_after(holding, everything=True):
         called = holding.tell.delay("x", str(notes))
         eventually(lambda: called.state == "PAUSED")
@@ -182,7 +182,7 @@ def test_revoked_while_it_was_parked(holding: ModuleType, notes: Path) -> None:
 
 
 def test_a_retry(holding: ModuleType, notes: Path) -> None:
-    """A retry that comes under a pause is parked as the retry it is; it costs no attempt (promise P13)."""
+    """A retry that comes under a pause is parked as the retry it is; it costs no attempt (promise P14)."""
     with resumed_after(holding, everything=True):
         called = holding.retries_once.delay(str(notes))
         eventually(lambda: called.state == "PAUSED")
@@ -195,7 +195,7 @@ def test_a_retry(holding: ModuleType, notes: Path) -> None:
 
 
 def test_a_task_that_replaces_itself(holding: ModuleType, notes: Path) -> None:
-    """What takes a parked call's place, id and headers is a call of its own and no copy (promise P13)."""
+    """What takes a parked call's place, id and headers is a call of its own and no copy (promise P14)."""
     with resumed_after(holding, everything=True):
         called = holding.replaced.delay(str(notes), 2)
         eventually(lambda: called.state == "PAUSED")
@@ -207,7 +207,7 @@ def test_a_task_that_replaces_itself(holding: ModuleType, notes: Path) -> None:
 
 
 def test_every_step_of_a_canvas(holding: ModuleType, notes: Path) -> None:
-    """Chord header, chord body, the step behind it and a link are parked one after another, and end as ever (P13)."""
+    """Chord header, chord body, the step behind it and a link are parked one after another, and end as ever (P14)."""
     add, total, tell = holding.add, holding.total, holding.tell
     work = chain(chord(group(add.s(n, 1) for n in range(4)), total.s()), add.s(100))
     with resumed_after(holding, everything=True):
@@ -224,7 +224,7 @@ def test_every_step_of_a_canvas(holding: ModuleType, notes: Path) -> None:
 
 
 def test_a_workflow_covers_what_comes_of_it(holding: ModuleType, notes: Path) -> None:
-    """What is sent from inside an item of a workflow, and what that sends, is paused with it (promise P13)."""
+    """What is sent from inside an item of a workflow, and what that sends, is paused with it (promise P14)."""
     name = f"wf-{secrets.token_hex(4)}"
     with resumed_after(holding, activity=holding.sends.name):
         holding.poimen.dispatch([holding.starts.s(str(notes))], workflow=name).wait(timeout=20)
@@ -258,7 +258,7 @@ def test_a_call_that_waits_for_an_equal_one(holding: ModuleType, notes: Path) ->
 
 
 def test_what_runs_is_in_the_receipt(holding: ModuleType, notes: Path) -> None:
-    """A plain call that runs is in the receipt, and `wait_quiet` waits for its end (promise P13)."""
+    """A plain call that runs is in the receipt, and `wait_quiet` waits for its end (promise P14)."""
     gate = notes.with_name("gate")
     called = holding.waits_for.delay(str(notes), str(gate))
     eventually(lambda: lines(notes))
@@ -272,7 +272,7 @@ def test_what_runs_is_in_the_receipt(holding: ModuleType, notes: Path) -> None:
 
 
 def test_it_is_renewed_while_it_runs(holding: ModuleType, notes: Path) -> None:
-    """A call that runs longer than a lease is running still (promise P13)."""
+    """A call that runs longer than a lease is running still (promise P14)."""
     gate = notes.with_name("gate")
     holding.waits_for.delay(str(notes), str(gate))
     eventually(lambda: lines(notes))
@@ -302,7 +302,7 @@ def test_many_calls(holding: ModuleType, notes: Path) -> None:
 
 
 def test_a_resume_with_a_rate(holding: ModuleType, notes: Path) -> None:
-    """A resume with a rate lets few go at first, those that come meanwhile as well, and all in the end (P13)."""
+    """A resume with a rate lets few go at first, those that come meanwhile as well, and all in the end (P14)."""
     holding.poimen.pause(everything=True)
     for number in range(30):
         holding.tell_only.delay(number, str(notes))
@@ -316,7 +316,7 @@ def test_a_resume_with_a_rate(holding: ModuleType, notes: Path) -> None:
 
 
 def test_a_pause_that_expires(holding: ModuleType, notes: Path) -> None:
-    """A pause with an end is over then, and what it held goes on without anybody (promise P13)."""
+    """A pause with an end is over then, and what it held goes on without anybody (promise P14)."""
     holding.poimen.pause(everything=True, expires=1.0)
     called = holding.tell.delay("x", str(notes))
     assert called.get(timeout=20) == "x"

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 from celery import chord, group
+from celery.exceptions import ChordError
 
 from tests.acceptance.conftest import imported
 from tests.acceptance.parking import APP, lines, parked, resumed_after, settled
@@ -46,7 +47,7 @@ def given_up(app: ModuleType) -> bool:
 def test_killed_between_parking_and_acknowledging(
     holding: ModuleType, workers: Workers, notes: Path, tmp_path: Path, name: str
 ) -> None:
-    """A worker that dies when it has parked a call leaves one record: the call runs once (promise P13)."""
+    """A worker that dies when it has parked a call leaves one record: the call runs once (promise P14)."""
     trap = tmp_path / "trap"
     trap.touch()
     first = workers.start(APP, concurrency=1, env={"HOLDING_DIE_PARKED": str(trap)})
@@ -67,7 +68,7 @@ def test_killed_between_parking_and_acknowledging(
 def test_killed_after_it_was_parked_and_before_the_message_is_gone(
     holding: ModuleType, workers: Workers, notes: Path, tmp_path: Path
 ) -> None:
-    """Resumed before its first message is delivered again, a call runs once: the late message is refused (P13)."""
+    """Resumed before its first message is delivered again, a call runs once: the late message is refused (P14)."""
     trap = tmp_path / "trap"
     trap.touch()
     first = workers.start(APP, concurrency=1, env={"HOLDING_DIE_PARKED": str(trap)})
@@ -84,7 +85,7 @@ def test_killed_after_it_was_parked_and_before_the_message_is_gone(
 
 
 def test_killed_when_it_has_resumed(holding: ModuleType, workers: Workers, notes: Path) -> None:
-    """Whoever resumes may die before he has published anything: the keeper does, each call once (promise P13)."""
+    """Whoever resumes may die before he has published anything: the keeper does, each call once (promise P14)."""
     workers.start(APP, concurrency=2)
     holding.poimen.pause(everything=True)
     for number in range(150):
@@ -97,7 +98,7 @@ def test_killed_when_it_has_resumed(holding: ModuleType, workers: Workers, notes
 
 
 def test_killed_between_publishing_and_beginning(holding: ModuleType, workers: Workers, notes: Path) -> None:
-    """Messages that a dying worker took with it are published again, and copies of others are refused (P13)."""
+    """Messages that a dying worker took with it are published again, and copies of others are refused (P14)."""
     first = workers.start(APP, concurrency=2)
     holding.poimen.pause(everything=True)
     for number in range(40):
@@ -115,8 +116,29 @@ def test_killed_between_publishing_and_beginning(holding: ModuleType, workers: W
     assert sorted(map(int, lines(notes))) == list(range(40))
 
 
+def test_revoked_while_it_was_parked(holding: ModuleType, workers: Workers, notes: Path) -> None:
+    """A revoked parked call does not run, though no worker is left that was told (promise P14, fault E06)."""
+    first = workers.start(APP, concurrency=1)
+    with resumed_after(holding, everything=True):
+        called = holding.tell.delay("x", str(notes))
+        chorded = chord([holding.add.s(1, 1), holding.add.s(2, 2)], holding.total.s()).apply_async()
+        eventually(lambda: len(parked(holding)) == 3)
+        for one in (called, chorded.parent.results[0]):
+            one.revoke()
+        revoked, redis = holding.poimen.store.keys.build("paused_revoked"), holding.poimen.store.client.redis
+        eventually(lambda: redis.scard(revoked) == 2)
+        # Started before the other ends, so that somebody keeps the chord; it is told nothing.
+        workers.start(APP, concurrency=1, args=("--without-mingle",))
+        first.destroy()
+    eventually(lambda: called.state == "REVOKED")
+    eventually(lambda: chorded.state == "FAILURE")
+    assert isinstance(chorded.result, ChordError)
+    settled(holding)
+    assert lines(notes) == []
+
+
 def test_killed_while_it_runs_again(holding: ModuleType, workers: Workers, notes: Path) -> None:
-    """A call that came back and whose process dies is retried as ever: the retry is no copy of it (promise P13)."""
+    """A call that came back and whose process dies is retried as ever: the retry is no copy of it (promise P14)."""
     gate = notes.with_name("gate")
     worker = workers.start(APP, concurrency=2)
     with resumed_after(holding, everything=True):
@@ -132,7 +154,7 @@ def test_killed_while_it_runs_again(holding: ModuleType, workers: Workers, notes
 
 
 def test_a_process_that_died_runs_no_call(holding: ModuleType, workers: Workers, notes: Path) -> None:
-    """The call of a killed process is in no receipt any more; of a killed worker, when its lease is over (P13)."""
+    """The call of a killed process is in no receipt any more; of a killed worker, when its lease is over (P14)."""
     gate = notes.with_name("gate")
     worker = workers.start(APP, concurrency=1)
     holding.waits_for.delay(str(notes), str(gate))
@@ -151,7 +173,7 @@ def test_a_process_that_died_runs_no_call(holding: ModuleType, workers: Workers,
 
 
 def test_parked_longer_than_everything(holding: ModuleType, workers: Workers, notes: Path) -> None:
-    """Parked longer than results are kept and messages are invisible: chords and links end as ever, once (P13)."""
+    """Parked longer than results are kept and messages are invisible: chords and links end as ever, once (P14)."""
     add, total, tell = holding.add, holding.total, holding.tell_late
     workers.start(APP, concurrency=2)
     done = notes.with_name("done")
@@ -171,7 +193,7 @@ def test_parked_longer_than_everything(holding: ModuleType, workers: Workers, no
 
 
 def test_the_body_parked_longer_than_everything(holding: ModuleType, workers: Workers) -> None:
-    """A chord's body that is parked so long still has the results it was given (promise P13)."""
+    """A chord's body that is parked so long still has the results it was given (promise P14)."""
     workers.start(APP, concurrency=2)
     with resumed_after(holding, activity=holding.total.name):
         last = chord(group(holding.add.s(n, n) for n in range(3)), holding.total.s()).apply_async()

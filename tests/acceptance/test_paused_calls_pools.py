@@ -29,7 +29,7 @@ def by_pool(module_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 @pytest.mark.usefixtures("by_pool")
 @pytest.mark.parametrize("pool", POOLS)
 def test_parked_and_going_on(holding: ModuleType, notes: Path, pool: str) -> None:
-    """A call of any pool is parked and runs once with the resume (promise P13)."""
+    """A call of any pool is parked and runs once with the resume (promise P14)."""
     with resumed_after(holding, queue=pool):
         for number in range(12):
             holding.tell_late.apply_async((number, str(notes)), queue=pool)
@@ -43,7 +43,7 @@ def test_parked_and_going_on(holding: ModuleType, notes: Path, pool: str) -> Non
 @pytest.mark.usefixtures("by_pool")
 @pytest.mark.parametrize("pool", POOLS)
 def test_what_runs_is_in_the_receipt(holding: ModuleType, notes: Path, pool: str) -> None:
-    """A call of any pool is in the receipt, longer than a lease too, until it ends (promise P13)."""
+    """A call of any pool is in the receipt, longer than a lease too, until it ends (promise P14)."""
     gate = notes.with_name("gate")
     called = holding.waits_for.apply_async((str(notes), str(gate)), queue=pool)
     eventually(lambda: lines(notes))

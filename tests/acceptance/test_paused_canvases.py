@@ -68,5 +68,5 @@ def ran(steps: ModuleType, crew: Workers, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.parametrize("name", NATIVE)
 def test_it_ends_as_ever(ran: dict[str, Ran], name: str) -> None:
-    """A canvas whose messages are parked, each perhaps, ends as it does without a pause (promise P13)."""
+    """A canvas whose messages are parked, each perhaps, ends as it does without a pause (promise P14)."""
     check(ran[name], CASES[name].native, CASES[name].notes)

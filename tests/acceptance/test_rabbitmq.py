@@ -161,6 +161,72 @@ def test_looking_at_a_missing_queue_harms_nobody(shop: ModuleType, rabbit: Rabbi
         assert depths.count(name) == 0
 
 
+# ------------------------------------------------------------------------------------------- pauses of plain calls
+def parked(shop: ModuleType) -> int:
+    """How many plain calls are."""
+    store = shop.poimen.store
+    return int(store.client.redis.hlen(store.keys.build("paused_calls")))
+
+
+ROUTES = {
+    "ranked": {"queue": "ranked"},
+    "orders": {"exchange": "events", "routing_key": "order.new"},
+    "bills": {"exchange": "books", "routing_key": "bill"},
+}
+
+
+@pytest.mark.parametrize("queue", ROUTES)
+def test_parked_calls_go_back_to_their_queue(
+    shop: ModuleType, more: Workers, rabbit: Rabbit, notes: Path, queue: str
+) -> None:
+    """A call is parked by the queue it came through, and goes back through its exchange, once (promise P14)."""
+    shop.poimen.pause(queue=queue)
+    worker = more.start(APP, concurrency=1, queues=queue)
+    for name, priority in (("low", 1), ("high", 9)):
+        shop.marked.apply_async((str(notes), name), priority=priority, **ROUTES[queue])
+    eventually(lambda: parked(shop) == 2)
+    worker.destroy()  # so that both wait in the queue at one time
+    shop.poimen.resume(queue=queue)
+    eventually(lambda: waiting(rabbit, queue) == 2)
+    assert lines(notes, "start") == []
+    more.start(APP, concurrency=1, queues=queue)
+    eventually(lambda: parked(shop) == 0)
+    eventually(lambda: len(lines(notes, "end")) == 2)
+    assert sorted(lines(notes, "start")) == ["high", "low"]
+    if queue == "ranked":
+        assert lines(notes, "start") == ["high", "low"]
+
+
+def test_a_parked_call_of_a_killed_worker(shop: ModuleType, more: Workers, notes: Path) -> None:
+    """What RabbitMQ delivers again of parked calls is parked or refused: each runs once (promise P14)."""
+    shop.poimen.pause(activity=shop.marked.name)
+    try:
+        doomed = more.start(APP, concurrency=4, queues="celery")
+        called = [shop.marked.delay(str(notes), str(number)) for number in range(40)]
+        eventually(lambda: parked(shop) > 5)
+        doomed.destroy()
+        more.start(APP, concurrency=2, queues="celery")
+        eventually(lambda: parked(shop) == 40)
+    finally:
+        shop.poimen.resume(activity=shop.marked.name)
+    assert sorted(one.get(timeout=40) for one in called) == sorted(map(str, range(40)))
+    eventually(lambda: parked(shop) == 0)
+    assert sorted(lines(notes, "start"), key=int) == [str(number) for number in range(40)]
+
+
+@pytest.mark.usefixtures("lanes")
+def test_a_chord_under_a_pause(shop: ModuleType) -> None:
+    """Members and body of a native chord are parked one after another; its results are in Redis (promise P14)."""
+    for paused in (shop.add, shop.total):
+        shop.poimen.pause(activity=paused)
+        try:
+            result = chord([shop.add.s(i, i) for i in range(4)], shop.total.s()).apply_async()
+            eventually(lambda: parked(shop) == (4 if paused is shop.add else 1))  # noqa: B023 - used at once
+        finally:
+            shop.poimen.resume(activity=paused)
+        assert result.get(timeout=20) == 12
+
+
 # ------------------------------------------------------------------------------------------- sharing
 @pytest.mark.usefixtures("lanes")
 def test_a_busy_worker_holds_no_messages(shop: ModuleType, rabbit: Rabbit, notes: Path) -> None:

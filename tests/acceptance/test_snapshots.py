@@ -504,7 +504,7 @@ def test_large_calls_and_results(moving: Places) -> None:
 
 
 def test_a_hundred_at_once(own_shop: ModuleType, worker_env: dict[str, str]) -> None:
-    """A hundred snapshots, taken at the same time and restored at the same time, without an error (scenario I4)."""
+    """A hundred snapshots, taken at the same time and restored at the same time, without an error (promise I4)."""
     poimen = own_shop.poimen
     names = [f"wf-{number}" for number in range(100)]
     for name in names:

@@ -48,6 +48,11 @@ GROUPS = {
     "sealer": "sealer",
     "seal_lag": "sealer",
     "audit_kills": "audit_kills",
+    "audit_log": "audit_log",
+    "audit_log_tampering": "audit_log",
+    "audit_log_kills": "audit_log",
+    "audit_record": "audit_query",
+    "audit_query": "audit_query",
     "peers": "peers.compare",
 }
 

@@ -21,6 +21,7 @@ def pause(bench: Bench) -> Iterator[Row]:
     yield from _sizes(bench)
     yield _first_start(bench)
     yield _many_workflows(bench)
+    yield _others_paused(bench)
 
 
 def _sizes(bench: Bench) -> Iterator[Row]:
@@ -121,6 +122,37 @@ def _many_workflows(bench: Bench) -> Row:
         against="none paused",
         target=Target(of="ratio", at_most=1.5),
         samples={"ours": among, "alone": alone},
+    )
+
+
+def _others_paused(bench: Bench) -> Row:
+    """Items a second while nothing is paused, and while a thousand other workflows are."""
+    from tests.bench import tasks_poimen as ours
+
+    poimen, count = ours.poimen, bench.size(50_000, 5_000)
+    bench.workers()
+    names = [f"other-{number}" for number in range(bench.size(1000, 100))]
+
+    def run() -> float:
+        return count / seconds(lambda: poimen.dispatch(poimen.map(ours.noop, range(count))).wait(timeout=120))
+
+    def run_beside() -> float:
+        for name in names:
+            poimen.pause(workflow=name)
+        rate = run()
+        for name in names:
+            poimen.resume(workflow=name)
+        return rate
+
+    taken = alternating(bench.size(5, 2), ours=run_beside, alone=run)
+    return Row(
+        name=f"no-op items while {len(names):,} other workflows are paused",
+        unit="items/s",
+        ours=middle(taken["ours"]),
+        reference=middle(taken["alone"]),
+        against="nothing paused",
+        target=Target(of="ratio", at_least=0.9),
+        samples=taken,
     )
 
 

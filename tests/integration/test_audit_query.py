@@ -77,7 +77,7 @@ def test_pages_while_entries_are_sealed(poimen, newest_first):
 @pytest.mark.parametrize("newest_first", [False, True])
 @pytest.mark.parametrize("place", [(Sealed, "refresh"), (Unsealed, "forth"), (Unsealed, "back")])
 def test_sealed_between_two_looks(poimen, monkeypatch, place, newest_first, before):
-    """Entries that leave the stream while a question is answered are found in the sealed log, a log begun then too."""
+    """Entries that leave the stream while a question is answered are found in the sealed log (promise A5)."""
     order = ["a", "b", "c"]
     note(poimen, *order[:before])
     if before:
@@ -150,7 +150,7 @@ def test_recorded_twice(poimen):
 
 
 def test_following(poimen):
-    """Events come as they are written, sealed meanwhile or not, each once and in order, from any cursor on."""
+    """Events come as they are written, sealed meanwhile or not, each once and in order (promise A5)."""
     note(poimen, "before")
     found, over = [], threading.Event()
 

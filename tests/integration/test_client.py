@@ -148,6 +148,10 @@ def test_what_works_on_a_full_server():
         "cache_put",
         "save_checkpoint",
         "record_event",
+        "restore_begin",
+        "restore_slice",
+        "restore_end",
+        "restore_done",
     }
     assert set(script_names()) - set(ALLOWED_WHEN_FULL) == refused
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.integration import lanes
-from tests.integration.calls import back, due, park, parked, pause, resume
+from tests.integration.calls import back, due, no_memory, park, parked, pause, resume
 from tests.integration.lanes import assert_layout, assert_once
 
 
@@ -26,6 +26,14 @@ def test_once(store):
     pause(store)
     park(store)
     assert_once(store, lambda: store.calls.drop_call("m1", why="revoked"))
+
+
+def test_out_of_memory(store):
+    """It frees memory, so it needs none."""
+    pause(store)
+    park(store)
+    with no_memory(store):
+        assert store.calls.drop_call("m1", why="revoked")
 
 
 def test_layout(store):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.integration.calls import back, call, park, pause, resume
+from tests.integration.calls import back, call, no_memory, park, pause, resume
 from tests.integration.lanes import assert_layout, assert_once
 
 
@@ -37,6 +37,14 @@ def test_once(store):
     pause(store)
     park(store, groups=["g1"], keep=0.000001)
     assert_once(store, lambda: keep(store))
+
+
+def test_out_of_memory(store):
+    """A server without memory tells all the same."""
+    pause(store)
+    park(store, groups=["g1"], keep=0.000001)
+    with no_memory(store):
+        assert keep(store) == [("m1", ["g1"])]
 
 
 def test_layout(store):

@@ -18,7 +18,7 @@ from poimen_tasks.store.scripts import Scripts
 from poimen_tasks.store.snapshot_scripts import SnapshotScripts
 from poimen_tasks.store.values import WaitingCall
 from tests.conftest import ROOT
-from tests.integration import lanes
+from tests.integration import calls, lanes
 from tests.integration.lanes import begin, open_batch
 
 LUA = ROOT / "poimen_tasks" / "store" / "lua"
@@ -112,11 +112,13 @@ def test_idempotence_comes_first(name):
     natural = {
         "ask_item",
         "put_big",
+        "renew_calls",
         "restore_slice",
         "snapshot_cut",
         "renew_leases",
         "save_checkpoint",
         "scope_running",
+        "start_call",
         "tick",
         "touch_producer",
         "cache_get",
@@ -147,6 +149,9 @@ def test_every_script_has_its_verb():
     methods -= {
         "note_failure",
         "activities",
+        "close",
+        "end_call",
+        "end_calls",
         "await_audit",
         "cache_fail",
         "cache_renew",
@@ -204,6 +209,16 @@ def _pattern(form: str, *, key: bool = False) -> str:
     return re.sub(r"\\\{\w+\\\}", r"[^/]+?" if key else r"[^:/]+", re.escape(form))
 
 
+def leave_plain_calls(store):
+    """Plain calls that are parked, revoked, released, and running."""
+    calls.pause(store, "q:plain")
+    for name in ("m1", "m2"):
+        calls.park(store, calls.call(name, queue="plain"), groups=["g"], keep=60.0)
+    store.calls.revoke_calls(["m1"])
+    calls.resume(store, "q:plain")
+    assert store.calls.park_call(calls.back("m2", queue="plain")) == ("begin", "")
+
+
 def test_every_key_is_in_the_table(store, eventually):
     """All keys that a workload leaves are of a form and a type in the table."""
     parts = [lanes.part("q1"), lanes.part("q2")]
@@ -237,8 +252,7 @@ def test_every_key_is_in_the_table(store, eventually):
     store.pauses.pause_scope("*", reason="", actor="me")
     store.pauses.resume_scope("*", reason="", actor="me")
     store.client.redis.zadd(store.keys.build("keeping"), {"w:w": 1.0})
-    for name in ("paused_calls", "running_calls"):
-        store.client.redis.hset(store.keys.build(name), "m", "call")
+    leave_plain_calls(store)
     saving = begin(store, open_batch(store, "s", 1, parts=[lanes.part("q3")])[0])
     store.pauses.save_checkpoint("s", 0, token=saving.token, state=b"state")
     cached = open_batch(store, "e", 3, parts=[lanes.part(cached=True)], keys=["x"] * 3)

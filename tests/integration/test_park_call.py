@@ -23,7 +23,7 @@ from tests.integration.lanes import assert_layout, assert_once, digest, entry
 
 
 def test_parked_and_back_once(store):
-    """A parked call is published with the resume and begins once; a copy of its message does not (promise P13)."""
+    """A parked call is published with the resume and begins once; a copy of its message does not (promise P14)."""
     pause(store)
     assert park(store) == ("parked", "*")
     assert (held(store), running(store)) == ({b"c\tm1"}, {})
@@ -51,7 +51,7 @@ def test_the_message_is_asked_for(store):
 
 
 def test_it_parks_again_under_another_pause(store):
-    """What other scopes still cover stays held by those, also when it comes back meanwhile (promise P13)."""
+    """What other scopes still cover stays held by those, also when it comes back meanwhile (promise P14)."""
     pause(store)
     park(store)
     pause(store, "q:q")
@@ -75,7 +75,7 @@ def test_delivered_again_while_it_is_parked(store):
 
 
 def test_the_first_message_after_the_parked_one_began(store):
-    """The message that was parked and not acknowledged is refused once its call began again (promise P13)."""
+    """The message that was parked and not acknowledged is refused once its call began again (promise P14)."""
     pause(store)
     park(store)
     resume(store)

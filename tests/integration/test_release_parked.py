@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.integration.calls import MESSAGE, back, call, due, held, make_due, park, pause, resume
+from tests.integration.calls import MESSAGE, back, call, due, held, make_due, no_memory, park, pause, resume
 from tests.integration.lanes import assert_layout, assert_once
 from tests.integration.test_begin_call import server_time
 
@@ -86,6 +86,16 @@ def test_once(store):
     resume(store)
     make_due(store)
     assert_once(store, lambda: release(store))
+
+
+def test_out_of_memory(store):
+    """A server without memory lets them go all the same: they free it."""
+    pause(store)
+    park(store)
+    resume(store)
+    make_due(store)
+    with no_memory(store):
+        assert release(store) == [("m1", MESSAGE)]
 
 
 def test_layout(store):

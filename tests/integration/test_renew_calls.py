@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.integration.calls import call, pause, running
+from tests.integration.calls import call, no_memory, pause, running
 from tests.integration.lanes import assert_layout
 
 
@@ -25,6 +25,13 @@ def test_the_tick_drops_what_is_overdue(store):
     assert list(running(store)) == ["m2"]
     store.calls.end_calls([call("m2").field])
     assert running(store) == {}
+
+
+def test_out_of_memory(store):
+    """A server without memory renews all the same."""
+    store.calls.start_call(call())
+    with no_memory(store):
+        assert store.calls.renew_calls([call().field], lease=9.0) == 1
 
 
 def test_layout(store):

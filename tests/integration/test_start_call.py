@@ -11,7 +11,7 @@ SCOPES = {"*": {}, "q:q": {}, "a:acts.work": {}, "w:wf": {"workflow": "wf"}, "b:
 
 
 def test_it_is_registered_until_it_ends(store):
-    """A running call is in the receipt of a pause that covers it, and not once it ended (promise P13)."""
+    """A running call is in the receipt of a pause that covers it, and not once it ended (promise P14)."""
     assert store.calls.start_call(call(workflow="wf")) == ""
     assert [(one.id, one.activity) for one in pause(store, "w:wf").calls] == [("m1", "acts.work")]
     assert pause(store, "w:other").calls == []
@@ -74,7 +74,7 @@ def test_a_connection_that_was_cut(store):
 
 
 def test_an_overdue_lease_is_not_running(store):
-    """A call whose worker is gone is running no more once its lease is over (promise P13)."""
+    """A call whose worker is gone is running no more once its lease is over (promise P14)."""
     store.calls.start_call(call())
     field, redis = call().field, store.client.redis
     key = store.keys.build("running_calls")

@@ -223,7 +223,7 @@ NAMES = st.sampled_from(["note", "a.b", "x\ny", "", "-"]) | TEXTS
     )
 )  # fmt: skip
 def test_what_is_written_always_parses(changes):
-    """Whatever is given: it is refused with one of our errors, or its line is strict JSON (fault H10)."""
+    """Whatever is given: it is refused with one of our errors, or its line is strict JSON (promise A2, fault H10)."""
     made = event(**changes)
     try:
         entry = fields_of(made, "e1")

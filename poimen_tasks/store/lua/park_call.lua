@@ -4,7 +4,8 @@
 -- Request: id, field (see start_call), lease, activity, queue, workflow, batch, groups (ids), keep (seconds until the
 --   results of its groups are refreshed first; 0: never), redelivered, returned (the key it was parked under, or nil),
 --   waited (true: it comes back from waiting for a result); message (true: ARGV[5] is its message)
--- Reply: {how, scope}; how is `begin`, `parked`, `refused`, or `message`: nothing was changed, ask again with the message
+-- Reply: {how, scope}; how is `begin`, `parked`, `refused`, `revoked` (while it was parked: it does not begin), or
+--   `message`: nothing was changed, ask again with the message
 --@include once
 --@include paused_calls
 if once_reply then return once_reply end
@@ -54,6 +55,13 @@ if #covers > 0 or ramped then
   return answer({how = 'parked', scope = scope})
 end
 
+if mine and redis.call('SISMEMBER', K.paused_revoked, key) == 1 then
+  forget_paused_call(key)
+  redis.call('HDEL', K.waiting_calls, id)
+  redis.call('ZADD', K.resumed_calls, now + REMEMBERED, id)
+  audit('call.dropped', {id = id, activity = request.activity, why = 'revoked'})
+  return answer({how = 'revoked'})
+end
 if mine then
   forget_paused_call(key)
   redis.call('ZADD', K.resumed_calls, now + REMEMBERED, id)

@@ -24,6 +24,7 @@ local function forget_paused_call(key)
   redis.call('ZREM', K.paused_due, key)
   redis.call('HDEL', K.paused_tries, key)
   redis.call('ZREM', K.paused_keep, key)
+  redis.call('SREM', K.paused_revoked, key)
 end
 
 -- Whether one more call may start under the ramps of its scopes; then it has its place among what starts.
