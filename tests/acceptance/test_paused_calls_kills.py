@@ -174,7 +174,7 @@ def test_a_process_that_died_runs_no_call(holding: ModuleType, workers: Workers,
 
 
 def test_parked_longer_than_everything(holding: ModuleType, workers: Workers, notes: Path) -> None:
-    """Parked longer than results are kept and messages are invisible: chords and links end as ever, once (P14)."""
+    """Parked longer than results and invisible messages last: chords and links end as ever, once (promise P14)."""
     add, total, tell = holding.add, holding.total, holding.tell_late
     workers.start(APP, concurrency=2)
     done = notes.with_name("done")
