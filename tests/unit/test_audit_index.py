@@ -20,7 +20,7 @@ from tests.auditing import lines_on_disk, write_log
 BEGIN = datetime(2025, 11, 29, tzinfo=UTC)
 COUNT = 600
 TYPES, ACTORS, STATUSES = ("note", "plan.made", "x"), ("ada", "bob", "cron", "planner"), ("success", "failure")
-WORKFLOWS, TASKS = ("w1", "w2", "w3"), ("T1", "T2", "a b/c")
+WORKFLOWS, TASKS = ("w1", "w2", "w3"), ("T1", "T2", "a b/c", 'é "q" \\ 🐑')
 
 
 def made(seed=7, count=COUNT):
@@ -37,7 +37,9 @@ def made(seed=7, count=COUNT):
                 workflow=chance.choice((*WORKFLOWS, None)),
                 task=chance.choice((*TASKS, None)),
                 timestamp=moment,
-                action=f"number {at}",
+                # Most lines are read by one match; these look as if their status stood elsewhere, and some are nested.
+                action=f'number {at}","input":null,"output":null,"status":"other","x":"',
+                input={"status": "other", "task_id": "T3"} if at % 9 == 4 else None,
                 reasoning="a Needle\nin it" if at % 50 == 3 else "",
                 metadata={"deep": {"list": ["NEEDLE" if at % 70 == 5 else "hay"]}},
             ),
