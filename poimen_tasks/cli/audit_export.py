@@ -1,4 +1,4 @@
-"""`poimen audit export`: events into a file for other programs, as JSON lines, CSV or Parquet."""
+"""`poimen audit export`: events into a file for other programs, or their lines as they were sealed, for an auditor."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import click
 
 from poimen_tasks.audit import AuditEvent
 from poimen_tasks.audit.asking import Asking
+from poimen_tasks.audit.segments import line_at
 from poimen_tasks.cli.audit_words import as_dict, filters, log_options, open_log
 from poimen_tasks.cli.output import Failure, json_line
 
@@ -34,7 +35,9 @@ _ROWS = 10_000
 @click.command()
 @log_options
 @filters
-@click.option("--format", "form", type=click.Choice(["jsonl", "csv", "parquet"]), default="jsonl", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["jsonl", "csv", "parquet", "lines"]), default="jsonl", show_default=True
+)
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help="Where to; the file is there only when it is whole. Default: stdout, but for Parquet.",
@@ -46,16 +49,33 @@ def export(
 ) -> None:  # fmt: skip
     """Write the events that all given filters leave into a file, oldest first.
 
-    In CSV and Parquet the columns input, output, metadata and content hold JSON texts. The proof is not in such a file:
-    for an auditor, give away the log's directory (without its file `key`).
+    In CSV and Parquet the columns input, output, metadata and content hold JSON texts. Nothing can be proved about such
+    files. For an auditor, `--format lines` writes the lines as they were sealed, and `poimen audit prove --lines FILE`
+    makes the proof that goes with them. Or give away the log's directory, without its file `key`.
     """
     if form == "parquet" and output is None:
         raise click.UsageError("Parquet is no format for a terminal or a pipe: give --output FILE")
     asked = open_log(app, directory, log)
+    if form == "lines":
+        _export_lines(asked, wanted, output)
+        return
     events = _values(asked, wanted, full=full)
     with _destination(output) as file:
         number = _WRITERS[form](events, file)
     click.echo(f"{number:,} events exported{f' to {output}' if output else ''}", err=True)
+
+
+def _export_lines(asked: Asking, wanted: dict[str, Any], output: Path | None) -> None:
+    number = unsealed = 0
+    with _destination(output) as file:
+        for event in asked.trail(wanted.pop("workflow", None), **wanted):
+            if event.sequence is None:
+                unsealed += 1
+                continue
+            file.write(line_at(asked.directory, event.sequence) + b"\n")
+            number += 1
+    left = f"; {unsealed:,} are not sealed yet and were left out" if unsealed else ""
+    click.echo(f"{number:,} lines exported{f' to {output}' if output else ''}{left}", err=True)
 
 
 def _values(asked: Asking, wanted: dict[str, Any], *, full: bool) -> Iterator[dict[str, Any]]:

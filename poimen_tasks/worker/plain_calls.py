@@ -154,7 +154,7 @@ class PlainCalls:
             log.warning("plain tasks begin without asking whether they are paused: %s", error)
 
     def _ask(self, task: Any, call: PlainCall, request: dict[str, Any]) -> str:
-        scripts, scope, how = self._store().calls, "", "message"
+        scripts, scope, how, told = self._store().calls, "", "message", call.returned is not None
         if call.returned is not None or call.waited or call.redelivered:
             how, scope = scripts.park_call(call)
         else:
@@ -165,6 +165,7 @@ class PlainCalls:
         if how == "message":
             # Before it is parked: once it is, another worker may have run it before this one says so.
             self._tell(task, request, {"scope": scope}, PAUSED_STATE)
+            told = True
             groups = groups_of(request)
             keep = refresh_period(self._app) if groups else 0.0
             how, scope = scripts.park_call(call, pack_message(request), groups=groups, keep=keep)
@@ -176,7 +177,7 @@ class PlainCalls:
         if how == "parked":
             log.info("Task %s[%s] paused: %s", call.activity, call.id, scope)
             return f"paused: {scope}"
-        if call.returned is not None:
+        if told:
             self._tell(task, request, None, "PENDING")
         return ""
 

@@ -25,6 +25,12 @@ def parked(app: ModuleType) -> list[str]:
     return sorted(key.decode() for key in store.client.redis.hkeys(store.keys.build("paused_calls")))
 
 
+def waits(app: ModuleType, called: Any) -> None:
+    """Wait until a call is parked; its result says so."""
+    eventually(lambda: called.id in parked(app))
+    assert called.state == "PAUSED"
+
+
 def held_calls(app: ModuleType, scope: str) -> list[str]:
     """The plain calls that a scope holds back."""
     return [name for name in app.poimen.store.pause_reads.held(scope) if name.startswith("c\t")]

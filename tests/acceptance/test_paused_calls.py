@@ -13,7 +13,7 @@ import pytest
 from celery import chain, chord, group
 
 from poimen_tasks.errors import PauseTimeout
-from tests.acceptance.parking import APP, held_calls, lines, parked, resumed_after, settled
+from tests.acceptance.parking import APP, held_calls, lines, parked, resumed_after, settled, waits
 from tests.conftest import Workers, eventually
 
 SCOPES: dict[str, dict[str, Any]] = {
@@ -56,8 +56,7 @@ def test_every_scope_parks(holding: ModuleType, notes: Path, kind: str) -> None:
     """A plain call that a pause covers is parked, reads PAUSED, and runs once with the resume (promise P14)."""
     with resumed_after(holding, **SCOPES[kind]):
         called = holding.tell.apply_async(("x", str(notes)), headers=HEADERS)
-        eventually(lambda: called.state == "PAUSED")
-        assert parked(holding) == [called.id]
+        waits(holding, called)
         assert lines(notes) == []
     assert called.get(timeout=20) == "x"
     assert lines(notes) == ["x"]
@@ -108,7 +107,7 @@ def test_the_whole_message(holding: ModuleType, how: str) -> None:
     def told(name: str) -> Any:
         called = holding.whole.apply_async(*call, task_id=f"{how}-{name}-{secrets.token_hex(4)}", **options)
         if name == "parked":
-            eventually(lambda: called.state == "PAUSED")
+            waits(holding, called)
         return called
 
     direct = told("direct").get(timeout=20)
@@ -151,7 +150,7 @@ def test_a_countdown(holding: ModuleType, notes: Path) -> None:
     """A call with a countdown is parked when it is due, and runs once with the resume (promise P14)."""
     with resumed_after(holding, everything=True):
         called = holding.tell.apply_async(("x", str(notes)), countdown=0.3)
-        eventually(lambda: called.state == "PAUSED")
+        waits(holding, called)
     assert called.get(timeout=20) == "x"
     assert lines(notes) == ["x"]
 
@@ -160,7 +159,7 @@ def test_expired_while_it_was_parked(holding: ModuleType, notes: Path) -> None:
     """What expires under the pause does not run: it is revoked when it comes back, and forgotten (promise P14)."""
     with resumed_after(holding, everything=True):
         called = holding.tell.apply_async(("x", str(notes)), expires=1.0)
-        eventually(lambda: called.state == "PAUSED")
+        waits(holding, called)
         expired = time.monotonic() + 1.2
         eventually(lambda: time.monotonic() > expired)
     eventually(lambda: called.state == "REVOKED")
@@ -172,7 +171,7 @@ def test_revoked_while_it_was_parked(holding: ModuleType, notes: Path) -> None:
     """A parked call that is revoked does not run, and is not published again (promise P14)."""
     with resumed_after(holding, everything=True):
         called = holding.tell.delay("x", str(notes))
-        eventually(lambda: called.state == "PAUSED")
+        waits(holding, called)
         called.revoke()
         ask = holding.app.control.inspect().revoked
         eventually(lambda: any(called.id in known for known in (ask() or {}).values()))
@@ -185,10 +184,10 @@ def test_a_retry(holding: ModuleType, notes: Path) -> None:
     """A retry that comes under a pause is parked as the retry it is; it costs no attempt (promise P14)."""
     with resumed_after(holding, everything=True):
         called = holding.retries_once.delay(str(notes))
-        eventually(lambda: called.state == "PAUSED")
+        waits(holding, called)
     eventually(lambda: lines(notes) == ["attempt 0"])
     with resumed_after(holding, everything=True):
-        eventually(lambda: called.state == "PAUSED")
+        waits(holding, called)
         assert lines(notes) == ["attempt 0"]
     assert called.get(timeout=20) == 1
     assert lines(notes) == ["attempt 0", "attempt 1"]
@@ -198,7 +197,7 @@ def test_a_task_that_replaces_itself(holding: ModuleType, notes: Path) -> None:
     """What takes a parked call's place, id and headers is a call of its own and no copy (promise P14)."""
     with resumed_after(holding, everything=True):
         called = holding.replaced.delay(str(notes), 2)
-        eventually(lambda: called.state == "PAUSED")
+        waits(holding, called)
     assert called.get(timeout=20) == 0
     assert lines(notes) == ["left 2", "left 1", "left 0"]
 

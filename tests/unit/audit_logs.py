@@ -14,7 +14,11 @@ BEGIN = 1_764_417_600_000
 
 def event(number, **more):
     """An event as compact JSON."""
-    values = {"event_id": f"e{number}", "event_type": "note", "actor": "tester", "action": f"line {number}", **more}
+    values = {
+        "event_id": f"e{number}", "event_type": "note", "workflow_id": "w", "task_id": None, "actor": "tester",
+        "timestamp": "2025-11-29T12:00:00.000000Z", "action": f"line {number}",
+        "reasoning": "", "input": None, "output": None, "status": "success", "error": None, "metadata": {}, **more,
+    }  # fmt: skip
     return json.dumps(values, separators=(",", ":")).encode()
 
 

@@ -326,3 +326,16 @@ def test_prove_and_check(run, sealed, older, export, tmp_path):
     assert (code, json.loads(said)["ok"]) == (1, False)
     code, said = run("prove", "--log", sealed, 17, "--json")
     assert (code, json.loads(said)["seq"]) == (0, 17)
+
+
+def test_exported_lines_are_proved(run, sealed, tmp_path):
+    """`poimen audit export --format lines` writes lines as they were sealed, which a proof goes with (promise A6)."""
+    log = shutil.copytree(sealed, tmp_path / "log")
+    assert run("rebuild-index", "--log", log)[0] == 0
+    code, said = run("export", "--log", log, "--text", "line 70", "--format", "lines", "-o", "some")
+    assert (code, "11 lines exported to some" in said) == (0, True)
+    numbers = [json.loads(line)["seq"] for line in (tmp_path / "some").read_bytes().splitlines()]
+    assert numbers == [70, *range(700, 710)]
+    assert run("prove", "--log", log, "--lines", "some", "--out", "proof")[0] == 0
+    code, said = run("check", "some", "proof", "--key", sealed / "key.pub", "--checkpoint", sealed / "checkpoint")
+    assert (code, "11 lines proved to be in it" in said) == (0, True)

@@ -23,6 +23,7 @@ from poimen_tasks.worker.celery_compat import (
     build_item_tracer,
     capture_here,
     forget_connections,
+    hasten_exit,
     in_focus,
     own_queues,
     quicken_requests,
@@ -333,3 +334,24 @@ def test_a_worker_of_a_while_leaves_the_queues_as_they_were(app: Celery) -> None
         app.amqp.queues.select(["slow"])
         assert list(app.amqp.queues.consume_from) == ["slow"]
     assert list(app.amqp.queues.consume_from) == ["mine"]
+
+
+def test_a_process_does_not_wait_long_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool process looks for its parent to have read everything as often as a number says that we may lower."""
+    from billiard import pool
+
+    monkeypatch.setattr(pool, "GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT", 300)
+    monkeypatch.setattr(pool, "GUARANTEE_MESSAGE_CONSUMPTION_RETRY_INTERVAL", 0)
+    looks: list[int] = []
+
+    class Counter:
+        @property
+        def value(self) -> int:
+            looks.append(1)
+            return 0
+
+    hasten_exit()
+    worker = pool.Worker.__new__(pool.Worker)
+    worker.on_ready_counter = Counter()
+    assert worker._ensure_messages_consumed(completed=1) is False
+    assert len(looks) == 30
