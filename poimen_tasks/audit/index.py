@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 from poimen_tasks.audit.indexing import Batch
 from poimen_tasks.audit.portions import portions
-from poimen_tasks.audit.segments import line_at, sealed_size, segments_in
+from poimen_tasks.audit.segments import line_at, sealed_size, segment_name, segments_in
 from poimen_tasks.errors import AuditUnavailable
 
 __all__ = ["VERSION", "AuditIndex", "IndexDamaged"]
@@ -210,7 +211,7 @@ class AuditIndex:
         if not self.path.exists():
             raise IndexDamaged("there is no index yet")
         try:
-            with closing(sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True, timeout=10.0)) as db:
+            with closing(sqlite3.connect(f"file:{quote(str(self.path))}?mode=ro", uri=True, timeout=10.0)) as db:
                 if not _has_tables(db) or _meta(db, "version") != VERSION:
                     raise IndexDamaged(f"{self.path}: it is no index of this version")
                 yield db
@@ -251,10 +252,11 @@ class AuditIndex:
 
     def _fingerprint(self) -> str:
         """What tells this log from others: the hash of its first line."""
-        for segment in segments_in(self.directory):
-            with segment.path.open("rb") as file:
+        try:
+            with (self.directory / "segments" / segment_name(0)).open("rb") as file:
                 return hashlib.sha256(file.readline()).hexdigest()
-        return ""
+        except FileNotFoundError:
+            return ""
 
     def _check(self, db: sqlite3.Connection, size: int) -> None:
         if _meta(db, "version") != VERSION:

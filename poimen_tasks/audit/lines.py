@@ -178,8 +178,11 @@ def read_event(event: bytes) -> dict[str, object]:
         ValueError: it is no object in strict JSON (RFC 8259), or holds half of a character (a lone surrogate).
     """
     try:
-        value = json.loads(event, parse_constant=_constant)
-        json.dumps(value, ensure_ascii=False).encode()
+        value = _DECODER.decode(event.decode())
+        if b"\\ud" in event or b"\\uD" in event:  # half of a character can only stand there as an escape
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeDecodeError:
+        raise ValueError("its event is not UTF-8") from None
     except UnicodeEncodeError:
         raise ValueError("its event holds half of a character (a lone surrogate)") from None
     except json.JSONDecodeError as error:
@@ -193,6 +196,9 @@ def read_event(event: bytes) -> dict[str, object]:
 
 def _constant(text: str) -> object:
     raise ValueError(f"its event is not strict JSON: {text}")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_constant)
 
 
 def event_type(event: bytes) -> str:

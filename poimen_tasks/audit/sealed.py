@@ -109,19 +109,19 @@ class Sealed:
 
     def events(self, filters: Filters, low: int, high: int, *, newest_first: bool) -> Iterator[AuditEvent]:
         """Events of the lines from `low` to before `high` that all filters leave, in order."""
-        finder = Finder(self._db, filters)
+        finder, hint = Finder(self._db, filters), filters.hint
         found, size = finder.find(low, high, newest_first=newest_first), 8
         while seqs := list(islice(found, size)):
             places = finder.places(seqs)
             for seq in seqs:
-                event = self._event(seq, places[seq], filters)
+                event = self._event(seq, places[seq], filters, hint)
                 if event is not None:
                     yield event
             size = min(2 * size, _GROUP)
 
-    def _event(self, seq: int, at: int, filters: Filters) -> AuditEvent | None:
+    def _event(self, seq: int, at: int, filters: Filters, hint: bytes) -> AuditEvent | None:
         line = self._lines.raw(seq, at)
-        if filters.hint and filters.hint not in line.lower():
+        if hint and hint not in line.lower():
             return None
         values = self._lines.parse(seq, line)
         # A key is a hash: that two names share one is next to impossible, and looked at all the same.
