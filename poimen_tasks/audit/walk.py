@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,10 +93,12 @@ class Walk:
         """Read everything, or up to the first bad line.
 
         Raises:
-            AuditUnavailable: a segment cannot be read.
+            AuditUnavailable: a segment cannot be read, or a process that read one was killed.
         """
         try:
             return self._run(progress)
+        except BrokenExecutor:
+            raise AuditUnavailable("a process that read the log was killed; is there enough memory?") from None
         except OSError as error:
             raise AuditUnavailable(f"{error.filename or self.directory}: {error.strerror or error}") from error
 

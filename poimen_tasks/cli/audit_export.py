@@ -19,7 +19,7 @@ from poimen_tasks.audit import AuditEvent
 from poimen_tasks.audit.asking import Asking
 from poimen_tasks.audit.segments import line_at
 from poimen_tasks.cli.audit_words import as_dict, filters, log_options, open_log
-from poimen_tasks.cli.output import Failure, json_line
+from poimen_tasks.cli.output import Failure, json_line, json_option, keep_stdout_clean, print_json
 
 __all__ = ["export"]
 
@@ -34,10 +34,12 @@ _ROWS = 10_000
 
 @click.command()
 @log_options
+@json_option
 @filters
 @click.option(
-    "--format", "form", type=click.Choice(["jsonl", "csv", "parquet", "lines"]), default="jsonl", show_default=True
-)
+    "--format", "form", type=click.Choice(["jsonl", "csv", "parquet", "lines"]), default="jsonl", show_default=True,
+    help="What the file holds; lines: those of the log as they were sealed, for an auditor.",
+)  # fmt: skip
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help="Where to; the file is there only when it is whole. Default: stdout, but for Parquet.",
@@ -45,7 +47,7 @@ _ROWS = 10_000
 @click.option("--full", is_flag=True, help="With the payloads that are kept by digest beside the log.")
 def export(
     *, app: str | None, directory: Path | None, log: Path | None, wanted: dict[str, Any], form: str,
-    output: Path | None, full: bool,
+    output: Path | None, full: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Write the events that all given filters leave into a file, oldest first.
 
@@ -55,17 +57,27 @@ def export(
     """
     if form == "parquet" and output is None:
         raise click.UsageError("Parquet is no format for a terminal or a pipe: give --output FILE")
+    if as_json:
+        keep_stdout_clean()
     asked = open_log(app, directory, log)
     if form == "lines":
-        _export_lines(asked, wanted, output)
+        _export_lines(asked, wanted, output, as_json=as_json)
         return
     events = _values(asked, wanted, full=full)
     with _destination(output) as file:
         number = _WRITERS[form](events, file)
-    click.echo(f"{number:,} events exported{f' to {output}' if output else ''}", err=True)
+    _tell(f"{number:,} events exported", output, {"events": number}, as_json=as_json)
 
 
-def _export_lines(asked: Asking, wanted: dict[str, Any], output: Path | None) -> None:
+def _tell(said: str, output: Path | None, counts: dict[str, int], *, as_json: bool) -> None:
+    """What was done, on stderr: stdout may be the export."""
+    if as_json:
+        print_json({**counts, "output": str(output) if output else None}, err=True)
+    else:
+        click.echo(f"{said}{f' to {output}' if output else ''}", err=True)
+
+
+def _export_lines(asked: Asking, wanted: dict[str, Any], output: Path | None, *, as_json: bool) -> None:
     number = unsealed = 0
     with _destination(output) as file:
         for event in asked.trail(wanted.pop("workflow", None), **wanted):
@@ -74,8 +86,8 @@ def _export_lines(asked: Asking, wanted: dict[str, Any], output: Path | None) ->
                 continue
             file.write(line_at(asked.directory, event.sequence) + b"\n")
             number += 1
-    left = f"; {unsealed:,} are not sealed yet and were left out" if unsealed else ""
-    click.echo(f"{number:,} lines exported{f' to {output}' if output else ''}{left}", err=True)
+    left = f", without {unsealed:,} events that are not sealed yet," if unsealed else ""
+    _tell(f"{number:,} lines{left} exported", output, {"lines": number, "unsealed": unsealed}, as_json=as_json)
 
 
 def _values(asked: Asking, wanted: dict[str, Any], *, full: bool) -> Iterator[dict[str, Any]]:

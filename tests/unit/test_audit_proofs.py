@@ -337,5 +337,7 @@ def test_exported_lines_are_proved(run, sealed, tmp_path):
     numbers = [json.loads(line)["seq"] for line in (tmp_path / "some").read_bytes().splitlines()]
     assert numbers == [70, *range(700, 710)]
     assert run("prove", "--log", log, "--lines", "some", "--out", "proof")[0] == 0
+    code, said = run("export", "--log", log, "--task", "none", "--format", "lines", "-o", "empty", "--json")
+    assert (code, json.loads(said)) == (0, {"lines": 0, "unsealed": 0, "output": "empty"})
     code, said = run("check", "some", "proof", "--key", sealed / "key.pub", "--checkpoint", sealed / "checkpoint")
     assert (code, "11 lines proved to be in it" in said) == (0, True)

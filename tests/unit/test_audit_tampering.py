@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from poimen_tasks.audit import walk
 from poimen_tasks.audit.content import ContentStore
 from poimen_tasks.audit.keys import Signer, public_key_at
 from poimen_tasks.audit.log import SealedLog, read_lines
@@ -149,6 +150,24 @@ def test_a_log_written_anew_with_the_stolen_key(sealed, tmp_path):
     assert [problem.why for problem in report.problems] == [
         f"the first {HALF} lines of the log are not those that it signs: the log was changed"
     ]
+
+
+@pytest.mark.parametrize("parallel", [0, 1 << 30])
+def test_long_logs_are_read_in_parts(sealed, monkeypatch, parallel):
+    """A log that is read in parts, by one process or several, is judged as one that is read at once (promise A6)."""
+    monkeypatch.setattr(walk, "_PART", 3_000)
+    monkeypatch.setattr(walk, "_PARALLEL", parallel)
+    report = verify(sealed, against=[sealed.parent / "older"])
+    assert (report.ok, report.lines) == (True, SIZE)
+    chance = random.Random(4)
+    lines_of = places(sealed)
+    for seq in chance.sample(range(SIZE), 25):
+        path, at = lines_of[seq]
+        lines = path.read_bytes().splitlines(keepends=True)
+        for spoil in (delete, swap, duplicate):
+            made, shift = spoil(lines, at)
+            with changed(path, b"".join(made)):
+                assert verify(sealed).problems[0].seq == seq + shift
 
 
 # ------------------------------------------------------------------------------------------- bits and ends
