@@ -98,7 +98,7 @@ class SealProcess:
     def stop(self) -> int:
         """Stop it in order; returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
     def kill(self) -> None:
         """Kill it, if it runs."""

@@ -47,7 +47,7 @@ def command(env: dict[str, str]) -> Command:
         return subprocess.run(
             [sys.executable, "-m", "poimen_tasks.cli", *words],
             env={**kept, "PYTHONPATH": str(ROOT), **env, **more},
-            cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+            cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
 
     return run
@@ -89,7 +89,7 @@ def test_what_workers_did(own_shop, seal, log, store, eventually) -> None:
     good = own_shop.poimen.dispatch(own_shop.poimen.starmap(own_shop.add, [(n, n) for n in range(300)]), concurrency=4)
     bad = own_shop.poimen.dispatch(own_shop.poimen.map(own_shop.odd_fails, range(20)))
     assert (good.wait(60).succeeded, bad.wait(60).failed) == (300, 10)
-    eventually(lambda: store.audit.describe_audit().length == 0, timeout=20)
+    eventually(lambda: store.audit.describe_audit().length == 0, timeout=90)
     assert process.stop() == 0
     sealed = events(log)
     ended = Counter((e["workflow_id"], e["status"]) for e in sealed if e["event_type"] == "item.finished")
@@ -158,7 +158,7 @@ def test_doing_without_a_sealer(store, command, seal, log, eventually) -> None:
     """`--unregister` ends the waiting for a sealer that will not come; a living one refuses it."""
     process = seal()
     record(store, range(3))
-    eventually(lambda: (log / "checkpoint").exists() and len(numbers(log)) == 3, timeout=20)
+    eventually(lambda: (log / "checkpoint").exists() and len(numbers(log)) == 3, timeout=90)
     refused = command("audit", "seal", "--unregister")
     assert (refused.returncode, "has a living sealer" in refused.stderr) == (1, True)
     assert process.stop() == 0
@@ -193,7 +193,7 @@ def test_up_seals(tmp_path, eventually) -> None:
             env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
         )  # fmt: skip
     try:
-        eventually(lambda: "sealing    mine of" in said.read_text(), timeout=40)
+        eventually(lambda: "sealing    mine of" in said.read_text(), timeout=90)
         url = running_url(tmp_path / ".poimen")
         made = subprocess.run(
             [sys.executable, "produce.py"],
@@ -202,7 +202,7 @@ def test_up_seals(tmp_path, eventually) -> None:
         )  # fmt: skip
         assert made.stdout.strip() == "30", made.stderr
         up.send_signal(signal.SIGINT)
-        assert up.wait(40) == 0, said.read_text()
+        assert up.wait(90) == 0, said.read_text()
     finally:
         up.kill()
         up.wait()
@@ -230,7 +230,7 @@ def test_a_sealer_that_does_nothing_rests(seal, store, log, eventually) -> None:
     """Without entries the log does not grow and nothing is signed again."""
     process = seal()
     record(store, range(2))
-    eventually(lambda: (log / "checkpoint").exists() and len(numbers(log)) == 2, timeout=20)
+    eventually(lambda: (log / "checkpoint").exists() and len(numbers(log)) == 2, timeout=90)
     before = (log / "checkpoint").stat().st_ino
     deadline = time.monotonic() + 2.5
     eventually(lambda: time.monotonic() > deadline, timeout=10)

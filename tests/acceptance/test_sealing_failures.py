@@ -97,11 +97,11 @@ def test_the_server_is_killed(store, own_server, seal, log, eventually) -> None:
     """A server that is killed and comes back with its data costs nothing: the sealer waits for it and goes on."""
     process = seal()
     record(store, range(200))
-    eventually(sealed(log, 200), timeout=20)
+    eventually(sealed(log, 200), timeout=90)
     own_server.kill()
     own_server.restart()
     record(store, range(200, 400))
-    eventually(sealed(log, 400), timeout=20)
+    eventually(sealed(log, 400), timeout=90)
     assert process.stop() == 0
     assert numbers(log) == list(range(400))
     assert kinds(log) == {"step": 400}
@@ -111,11 +111,11 @@ def test_the_server_comes_back_empty(store, own_server, seal, log, eventually) -
     """A stream that begins anew is marked by one `audit.epoch` that names where the old one ended (promise A9)."""
     process = seal()
     record(store, range(100))
-    eventually(sealed(log, 100), timeout=20)
+    eventually(sealed(log, 100), timeout=90)
     last = store.audit.describe_audit().last
     store.client.redis.flushall()
     record(store, range(100, 150))
-    eventually(sealed(log, 150), timeout=20)
+    eventually(sealed(log, 150), timeout=90)
     assert process.stop() == 0
     assert numbers(log) == list(range(150))
     assert kinds(log) == {"step": 150, "audit.epoch": 1}
@@ -145,17 +145,17 @@ def test_an_older_append_only_file(store, seal, log, eventually, noticed) -> Non
     own_server = seal.server
     process = seal()
     record(store, range(50))
-    eventually(sealed(log, 50), timeout=20)
+    eventually(sealed(log, 50), timeout=90)
     back = older_state(own_server)
     record(store, range(50, 120))
-    eventually(sealed(log, 120), timeout=20)
+    eventually(sealed(log, 120), timeout=90)
     if noticed == "stopped":
         assert process.stop() == 0
     back()
     if noticed == "stopped":
         process = seal()
     record(store, range(120, 150))
-    eventually(sealed(log, 150), timeout=20)
+    eventually(sealed(log, 150), timeout=90)
     assert process.stop() == 0, process.text()
     assert numbers(log) == list(range(150))
     (mark,) = [event for event in events(log) if event["event_type"] == "store.rollback"]
@@ -229,8 +229,8 @@ def test_it_catches_up(store, seal, log, eventually) -> None:
     """A sealer that was away while work went on seals everything that waited, once and in order."""
     process = seal()
     record(store, range(100))
-    eventually(sealed(log, 100), timeout=20)
-    eventually(lambda: store.audit.describe_audit().length == 0, timeout=20)  # trimmed: the step behind the seal
+    eventually(sealed(log, 100), timeout=90)
+    eventually(lambda: store.audit.describe_audit().length == 0, timeout=90)  # trimmed: the step behind the seal
     process.kill()
     for start in range(100, 20_100, 500):
         record(store, range(start, start + 500))
@@ -247,7 +247,7 @@ def test_it_seals_what_is_there_when_it_stops(store, seal, log, eventually) -> N
     """SIGTERM seals what the stream holds, and the next sealer, in any directory that follows, need not wait."""
     process = seal()
     record(store, range(1))
-    eventually(sealed(log, 1), timeout=20)
+    eventually(sealed(log, 1), timeout=90)
     record(store, range(1, 2_000))
     assert process.stop() == 0
     assert numbers(log) == list(range(2_000))
@@ -258,26 +258,26 @@ def test_two_in_one_directory(store, seal, log, eventually) -> None:
     """The second one ends at once, and names the process that has the directory."""
     first = seal()
     record(store, range(1))
-    eventually(sealed(log, 1), timeout=20)
+    eventually(sealed(log, 1), timeout=90)
     second = seal()
-    assert second.process.wait(30) == 1
+    assert second.process.wait(90) == 1
     assert f"another sealer writes this log, process {first.process.pid}" in second.text()
     record(store, range(1, 10))
-    eventually(sealed(log, 10), timeout=20)
+    eventually(sealed(log, 10), timeout=90)
 
 
 def test_two_on_one_stream(store, seal, log, eventually) -> None:
     """One in another directory ends at once and names the living one; nothing is taken from that."""
     seal()
     record(store, range(10))
-    eventually(sealed(log, 10), timeout=20)
+    eventually(sealed(log, 10), timeout=90)
     second = seal(name="other")
-    assert second.process.wait(30) == 1
+    assert second.process.wait(90) == 1
     assert "sealed up to line 10" in second.text()
     copy = log.with_name("copy")
     shutil.copytree(log, copy)
     third = seal(name="copy")
-    assert third.process.wait(30) == 1
+    assert third.process.wait(90) == 1
     assert f"has a living sealer: {os.uname().nodename}:{log}" in third.text()
 
 
@@ -285,18 +285,18 @@ def test_a_frozen_sealer_is_fenced(store, seal, log, eventually) -> None:
     """One that was frozen beyond its lease, and replaced, takes nothing when it wakes, and ends (promise A9)."""
     first = seal()
     record(store, range(10))
-    eventually(sealed(log, 10), timeout=20)
+    eventually(sealed(log, 10), timeout=90)
     first.process.send_signal(signal.SIGSTOP)
     shutil.copytree(log, log.with_name("copy"))
-    eventually(lambda: not store.audit.describe_audit().alive, timeout=20)
+    eventually(lambda: not store.audit.describe_audit().alive, timeout=90)
     second = seal(name="copy")
     record(store, range(10, 20))
-    eventually(sealed(log.with_name("copy"), 20), timeout=20)
+    eventually(sealed(log.with_name("copy"), 20), timeout=90)
     first.process.send_signal(signal.SIGCONT)
-    assert first.process.wait(30) == 1
+    assert first.process.wait(90) == 1
     assert "the stream was sealed up to line 20; this log has other lines there or only 10" in first.text()
     record(store, range(20, 30))
-    eventually(sealed(log.with_name("copy"), 30), timeout=20)
+    eventually(sealed(log.with_name("copy"), 30), timeout=90)
     assert second.stop() == 0
     assert numbers(log.with_name("copy")) == list(range(30))
     assert store.audit.describe_audit().vanished == 0
@@ -336,16 +336,16 @@ def test_the_disk_is_full(store, seal, log, eventually) -> None:
     """It ends with exit code 1 and says what to do; the stream keeps everything, later it goes on (promise A9)."""
     process = seal()
     record(store, range(100))
-    eventually(sealed(log, 100), timeout=20)
+    eventually(sealed(log, 100), timeout=90)
     room = next((log / "segments").iterdir()).stat().st_size + 1_000
     resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE, (room, room))
     record(store, range(100, 300))
-    assert process.process.wait(30) == 1
+    assert process.process.wait(90) == 1
     assert "Nothing was tried again, and what is not sealed stays in Redis" in process.text()
     assert "File too large" in process.text()
     assert store.audit.describe_audit().length >= 190
     process = seal()
-    eventually(sealed(log, 300), timeout=20)
+    eventually(sealed(log, 300), timeout=90)
     assert process.stop() == 0
     assert numbers(log) == list(range(300))
     assert kinds(log)["audit.recovered"] == 1
@@ -416,12 +416,12 @@ def test_it_is_emptied_beside_the_sealer(store, seal, log, eventually) -> None:
     """A living sealer notices within its lease, also when nothing else happens."""
     process = seal()
     record(store, range(10))
-    eventually(sealed(log, 10), timeout=20)
+    eventually(sealed(log, 10), timeout=90)
     process.process.send_signal(signal.SIGSTOP)
     record(store, range(10, 30))
     store.client.redis.xtrim(store.keys.build("audit"), maxlen=0, approximate=False)
     process.process.send_signal(signal.SIGCONT)
-    eventually(lambda: kinds(log)["audit.gap"] == 1, timeout=20)
+    eventually(lambda: kinds(log)["audit.gap"] == 1, timeout=90)
     assert process.stop() == 0
     assert [e["metadata"]["lost"] for e in events(log) if e["event_type"] == "audit.gap"] == [20]
 
@@ -486,6 +486,6 @@ def test_the_connection_is_cut(store, seal, log, eventually) -> None:
         control = redis.Redis.from_url(store.client.url)
         control.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         control.close()
-    eventually(sealed(log, 2_000), timeout=30)
+    eventually(sealed(log, 2_000), timeout=90)
     assert process.stop() == 0
     assert numbers(log) == list(range(2_000))
