@@ -44,8 +44,8 @@ log = logging.getLogger(__name__)
 #: The state of a parked call in the result backend.
 PAUSED_STATE = "PAUSED"
 
-# While the store is away one call a second asks for it, and the others begin at once.
-_ASK_AGAIN = 1.0
+# While the store is away, calls spend at most a tenth of their time on asking for it, and one a second asks at least.
+_ASK_AGAIN, _ASK_SHARE = 1.0, 10
 
 
 class PlainCalls:
@@ -135,10 +135,11 @@ class PlainCalls:
         """Returns "" when it begins, else why not."""
         if self._away and monotonic() < self._not_before:
             return ""
+        asked = monotonic()
         try:
             refusal = self._ask(task, call, request)
         except (StoreUnavailable, StoreRefused, LayoutMismatch) as error:
-            self._store_is_away(error)
+            self._store_is_away(error, since=asked)
             return ""
         except (PoimenError, EncodeError):
             log.exception("task %s[%s] begins without asking whether it is paused", call.activity, call.id)
@@ -146,10 +147,12 @@ class PlainCalls:
         self._away = False
         return refusal
 
-    def _store_is_away(self, error: PoimenError) -> None:
+    def _store_is_away(self, error: PoimenError, *, since: float) -> None:
         """Plain tasks do not need the store: they go on, and may run while a pause covers them (at least once)."""
-        self._not_before = monotonic() + _ASK_AGAIN
-        if not self._away:
+        now = monotonic()
+        if self._away:
+            self._not_before = now + min(_ASK_AGAIN, _ASK_SHARE * (now - since))
+        else:
             self._away = True
             log.warning("plain tasks begin without asking whether they are paused: %s", error)
 

@@ -17,8 +17,6 @@ from poimen_tasks.store.call_scripts import CallScripts
 
 poimen = Poimen("holding")
 app = poimen.celery
-if "HOLDING_BROKER" in os.environ:
-    app.conf.broker_url = os.environ["HOLDING_BROKER"]
 if "HOLDING_RESULT_EXPIRES" in os.environ:
     app.conf.result_expires = timedelta(seconds=float(os.environ["HOLDING_RESULT_EXPIRES"]))
 if "HOLDING_VISIBILITY" in os.environ:

@@ -12,6 +12,7 @@ import pytest
 from celery import chord, group
 from celery.exceptions import ChordError
 
+from poimen_tasks.store.server import EmbeddedServer
 from tests.acceptance.conftest import imported
 from tests.acceptance.parking import APP, lines, parked, resumed_after, settled, waits
 from tests.conftest import Workers, eventually
@@ -210,3 +211,30 @@ def test_switched_off(holding: ModuleType, workers: Workers, notes: Path) -> Non
         called = holding.tell.delay("x", str(notes))
         assert called.get(timeout=20) == "x"
         assert parked(holding) == []
+
+
+def test_while_the_store_is_away(worker_env: dict[str, str], workers: Workers, notes: Path, tmp_path: Path) -> None:
+    """Plain calls do not need the store: they begin without asking while it is away, and ask again when it is back."""
+    with EmbeddedServer(tmp_path / "store") as store:
+        env = {**worker_env, "POIMEN_REDIS_URL": store.url, "POIMEN_CONNECT_TIMEOUT": "1.0"}
+        with imported(env, APP) as app:
+            workers.env.update(env)
+            worker = workers.start(APP, concurrency=1)
+            store.kill()
+            for number in range(3):
+                app.tell_only.delay(number, str(notes))
+            eventually(lambda: lines(notes) == ["0", "1", "2"], timeout=40)
+            assert "plain tasks begin without asking" in worker.text()
+            store.restart()
+            sent = 3
+
+            def one_is_parked() -> bool:
+                nonlocal sent
+                app.tell_only.delay(sent, str(notes))
+                sent += 1
+                return bool(parked(app))
+
+            with resumed_after(app, everything=True):
+                eventually(one_is_parked, timeout=40, interval=0.2)
+            eventually(lambda: len(lines(notes)) >= sent, timeout=40)
+            assert sorted(map(int, lines(notes))) == list(range(sent))

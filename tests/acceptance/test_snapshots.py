@@ -76,7 +76,9 @@ def test_taken_on_pause(shop: ModuleType, notes: Path) -> None:
     assert (snapshot.completed, snapshot.pending) == (status.succeeded, status.pending)
     assert snapshot.batches[0]["running"] == 0
     assert snapshot.pauses["w:wf-on-pause"]["reason"] == "upgrade"
-    known = shop.poimen.store.snapshots.pause_states(["w:wf-on-pause"])["w:wf-on-pause"]
+    scope, reads = "w:wf-on-pause", shop.poimen.store.snapshots
+    eventually(lambda: "snapshot" in reads.pause_states([scope])[scope])  # told once the file is there
+    known = reads.pause_states([scope])[scope]
     assert (known["snapshot"], known["snapshot_epoch"]) == (snapshot.id, known["epoch"])
     shop.poimen.resume(workflow="wf-on-pause")
     assert batch.wait(timeout=20).succeeded == 8

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
+from poimen_tasks.testing import eventually
 from tests.integration import lanes
 from tests.integration.calls import call, no_memory, pause, running
 
@@ -81,6 +84,32 @@ def test_an_overdue_lease_is_not_running(store):
     redis.hset(key, field, redis.hget(key, field).replace(b"%.3f" % running(store)["m1"][0], b"1.000"))
     assert pause(store).calls == []
     assert not redis.exists(key)
+
+
+@pytest.mark.parametrize("trial", range(25))
+def test_no_call_begins_after_a_pause(store, trial):
+    """Behind a pause no plain call begins; all that began before is in its receipt (promise P14, invariant I4)."""
+    begun: list[list[str]] = [[] for _ in range(4)]
+    stop = threading.Event()
+
+    def begin(runner: int) -> None:
+        number = 0
+        while not stop.is_set():
+            name = f"{runner}-{number}"
+            number += 1
+            if store.calls.start_call(call(name, runner=f"w{runner}\t1")) == "":
+                begun[runner].append(name)
+
+    threads = [threading.Thread(target=begin, args=(runner,)) for runner in range(4)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: sum(map(len, begun)) > 5 * (trial % 5))
+    receipt = {one.id for one in pause(store).calls}
+    assert store.calls.start_call(call("late")) == "*"
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert receipt == {name for names in begun for name in names}
 
 
 def test_out_of_memory(store):
