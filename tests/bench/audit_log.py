@@ -29,6 +29,8 @@ __all__ = ["audit_log", "audit_log_kills", "audit_log_tampering"]
 _ORIGIN = "bench.example"
 _BEGIN = 1_764_417_600_000
 _GROUP = 1_000
+# Groups that are sealed at once: a round of a sealer that has work waiting.
+_ROUND = 4
 # An event as the system writes it, about 300 bytes.
 _EVENT = (
     '{"event_id":"e%d","event_type":"item.finished","workflow_id":"nightly-2025-11-29","task_id":"T%d",'
@@ -45,7 +47,7 @@ def _lines(start: int, end: int) -> list[Line]:
 
 
 def audit_log(bench: Bench) -> Iterator[Row]:
-    """Append and seal by the thousand, verify, prove."""
+    """Append and seal, verify, prove."""
     bench.stop()
     count = bench.size(1_000_000, 20_000)
     with tempfile.TemporaryDirectory(prefix="audit-") as place:
@@ -65,7 +67,7 @@ def _sealing(place: Path, directory: Path, count: int) -> Iterator[Row]:
         def ours() -> float:
             part = next(position)
             groups = [_lines(at, at + _GROUP) for at in range(part * each, (part + 1) * each, _GROUP)]
-            return each / seconds(lambda: [_seal(log, group) for group in groups])
+            return each / seconds(lambda: _seal_groups(log, groups))
 
         def reference() -> float:
             groups = [b"\n".join((*encode(at, _lines(at, at + _GROUP)), b"")) for at in range(0, each, _GROUP)]
@@ -76,7 +78,7 @@ def _sealing(place: Path, directory: Path, count: int) -> Iterator[Row]:
         log.append(_lines(count, count + 1))
         log.seal()
     yield Row(
-        name="audit log: lines a second, appended and sealed by the thousand, tiles and checkpoints on",
+        name="audit log: lines a second, sealed by four thousand, tiles and checkpoints on",
         unit="/s",
         ours=middle(taken["ours"]),
         reference=middle(taken["bare"]),
@@ -89,6 +91,13 @@ def _sealing(place: Path, directory: Path, count: int) -> Iterator[Row]:
 def _seal(log: SealedLog, lines: Sequence[Line]) -> None:
     log.append(lines, day="2025-11-29")
     log.seal()
+
+
+def _seal_groups(log: SealedLog, groups: Sequence[Sequence[Line]]) -> None:
+    for at, group in enumerate(groups, 1):
+        log.append(group, day="2025-11-29")
+        if not at % _ROUND or at == len(groups):
+            log.seal()
 
 
 def _append(fd: int, data: bytes) -> None:
