@@ -70,10 +70,10 @@ def cycles(directory: Path, *, count: int, items: int, seed: int) -> CycleReport
             goal = min(items, len(recorded) + rng.randint(1, max(1, items // count)))
             eventually(lambda batch=batch, goal=goal: batch.status().finished >= goal, timeout=60)  # type: ignore[misc]
             over = batch.status().finished == items
-            _pause_and_keep(place, rng)
-            report.again += sorted(set(_lines(notes)[seen:]) & recorded)
-            recorded = {str(at) for at in range(items) if batch.is_complete(str(at))}
+            kept = _pause_and_keep(place, rng, items)
             place.lose()
+            report.again += sorted(set(_lines(notes)[seen:]) & recorded)
+            recorded = kept
             report.done += not over
         place = _next(made, notes, items, count, directory)
         seen = len(_lines(notes))
@@ -100,12 +100,15 @@ def _next(made: Places, notes: Path, items: int, number: int, directory: Path) -
     return place
 
 
-def _pause_and_keep(place: Place, rng: random.Random) -> None:
-    """Keep it at once while items run, or when none runs any more."""
+def _pause_and_keep(place: Place, rng: random.Random, items: int) -> set[str]:
+    """Keep it at once while items run, or when none runs any more; returns what had its outcome before that."""
     receipt = place.shop.poimen.pause(workflow=WORKFLOW, reason="cycle")
     if rng.random() < 0.5:
         receipt.wait_quiet(timeout=30)
+    batch = place.shop.poimen.batch(BATCH)
+    recorded = {str(at) for at in range(items) if batch.is_complete(str(at))}
     place.shop.poimen.snapshots.create(WORKFLOW)
+    return recorded
 
 
 def _work(shop: ModuleType, notes: Path, items: int) -> list[Any]:
