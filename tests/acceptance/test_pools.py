@@ -200,7 +200,7 @@ def test_kill_and_warm_shutdown_on_every_pool(
         eventually(lambda pool=pool, stays=stays, cut=cut: cut <= {name for _, name, _ in ran_by(pool, stays)})
         stays.terminate()
     for pool, (_, stays) in fleet.items():
-        assert stays.wait(timeout=30) == 0, pool
+        assert stays.wait(timeout=30) == 0, f"{pool}: {stays.text()[-3000:]}"
         words = ran_by(pool, stays)
         assert Counter(name for what, name, _ in words if what == "start") == Counter(
             name for what, name, _ in words if what == "end"
