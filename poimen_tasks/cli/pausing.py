@@ -220,7 +220,7 @@ def pauses(*, app: str | None, directory: Path | None, as_json: bool, everything
         cells = _cells(state, _details(poimen, state, waiting), now)
         made.add_row(*(cells[name] for name in names))
     screen.print(made)
-    if roomy or not everything:
+    if any(state.paused for state in found) and (roomy or not everything):
         screen.print(Text(with_app("\n`poimen resume -A APP --workflow W` (or --batch and so on) lets one go on")))
 
 
