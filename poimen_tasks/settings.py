@@ -236,8 +236,8 @@ def resolve_redis_url(settings: Settings, *, broker_url: Any = None, result_back
         if found:
             return _from_celery(found[0], origin)
     raise SettingsError(
-        f"POIMEN_REDIS_URL: expected {URL_RULE}, got nothing, and neither broker ({_shown(broker_url)}) nor result "
-        f"backend ({_shown(result_backend)}) is a Redis; set POIMEN_REDIS_URL"
+        f"POIMEN_REDIS_URL: not set, and neither broker ({_shown(broker_url)}) nor result backend "
+        f"({_shown(result_backend)}) is a Redis; set it, as redis://localhost:6379/0"
     )
 
 

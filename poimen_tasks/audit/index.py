@@ -261,7 +261,10 @@ class AuditIndex:
     def _check(self, db: sqlite3.Connection, size: int) -> None:
         if _meta(db, "version") != VERSION:
             raise IndexDamaged(f"{self.path}: it has another version")
-        if int(_meta(db, "lines") or 0) > size or _meta(db, "log") != self._fingerprint():
+        lines, mark = int(_meta(db, "lines") or 0), self._fingerprint()
+        if not lines:  # made while the log was empty: it becomes that of the log's first line
+            db.execute("UPDATE meta SET value = ? WHERE name = 'log'", (mark,))
+        elif lines > size or _meta(db, "log") != mark:
             raise IndexDamaged(f"{self.path}: it is the index of another log")
 
 

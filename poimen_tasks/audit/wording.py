@@ -268,6 +268,19 @@ def _reason(header: Mapping[str, Any]) -> str:
     return reason if isinstance(reason, str) else ""
 
 
+#: What the first letter of a scope of pausing stands for.
+_SCOPES = {"w:": "workflow", "b:": "batch", "q:": "queue", "a:": "activity"}
+
+
+def _in_words(name: str, value: Any) -> Any:
+    """A value of a header as a sentence has it."""
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if name == "scope" and isinstance(value, str):
+        return "everything" if value == "*" else f"{_SCOPES.get(value[:2], value[:2])} {value[2:]}"
+    return value
+
+
 class _Holes(dict[str, Any]):
     def __missing__(self, name: str) -> str:
         return "?"
@@ -276,7 +289,7 @@ class _Holes(dict[str, Any]):
 def _action(kind: str, header: Mapping[str, Any]) -> str:
     form = _ACTIONS.get(kind)
     if form is not None:
-        return form.format_map(_Holes(header))
+        return form.format_map(_Holes({name: _in_words(name, value) for name, value in header.items()}))
     about = header.get("item") or header.get("b") or header.get("w")
     words = kind.replace(".", " ").replace("_", " ")
     return f"{words}: {about}" if isinstance(about, str) and about else words

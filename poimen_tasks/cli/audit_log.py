@@ -56,9 +56,12 @@ def _key(text: str | None) -> Verifier | None:
     """A public key, or the file that holds it."""
     if text is None:
         return None
-    if "+" in text and not Path(text).exists():
+    path = Path(text)
+    if "+" in text and not path.exists():
         return Verifier.parse(text, where="--key")
-    return public_key_at(Path(text))
+    if not path.exists():
+        raise click.UsageError(f"--key: {text!r} is no public key, as NAME+HASH+KEY, and no file of that name is there")
+    return public_key_at(path)
 
 
 @click.command()
@@ -81,7 +84,8 @@ def verify(
     place = _directory(app, directory, log)
     with _progress("verifying") as progress:
         report = verify_log(place, key=_key(key), against=against, progress=progress)
-    said = f"all {report.size:,} lines of {report.origin} are as they were sealed"
+    facts = [f"all {report.size:,} lines of {report.origin} are as they were sealed", *_grown(report)]
+    said = "; ".join(facts)
     _tell(report, said, as_json=as_json)
     if not as_json and report.ok and key is None:
         click.echo("the key is the log's own: with --key, and --against an older checkpoint, it is proof to others")
@@ -119,8 +123,13 @@ def check(
 def _checked(report: Report) -> str:
     lines = f"{report.lines:,} line{'' if report.lines == 1 else 's'}"
     facts = [f"{lines} proved to be in it"] if report.lines else []
-    facts += [f"it grew from the older one over {size:,} lines" for size in report.against]
+    facts += _grown(report)
     return f"checkpoint over {report.size:,} lines of {report.origin}: {'; '.join(facts) or 'signed by the key'}"
+
+
+def _grown(report: Report) -> list[str]:
+    """What `--against` showed."""
+    return [f"it grew from the older one over {size:,} lines" for size in report.against]
 
 
 @click.command()

@@ -175,16 +175,17 @@ def _facts(found: AuditStats, asked: Asking) -> Iterable[tuple[str, str]]:
 
 
 def _moment(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(" ", "milliseconds")
+    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(' ', 'milliseconds')} UTC"
 
 
 def _counts(title: str, counts: dict[str, int]) -> None:
     if counts:
         click.echo(f"\n{title:<32}{'EVENTS':>12}")
-    for name, number in list(counts.items())[:_SHOWN]:
+    shown = len(counts) if len(counts) <= _SHOWN + 1 else _SHOWN  # "1 other" takes a line as well
+    for name, number in list(counts.items())[:shown]:
         click.echo(f"{one_line(name):<32}{number:>12,}")
-    if len(counts) > _SHOWN:
-        click.echo(f"{f'and {len(counts) - _SHOWN} others':<32}{sum(list(counts.values())[_SHOWN:]):>12,}")
+    if len(counts) > shown:
+        click.echo(f"{f'and {len(counts) - shown} others':<32}{sum(list(counts.values())[shown:]):>12,}")
 
 
 @click.command("rebuild-index")

@@ -46,7 +46,12 @@ def drain(
     asked = poimen.store.scripts.drain_workers(names, actor=actor, reason=reason[:1000])
     left = _wait(poimen, asked, timeout, quiet=as_json) if wait else []
     if left:
-        raise Failure(f"{len(left)} of {len(asked)} workers are still there: {', '.join(left)}", exit_code=TIMED_OUT)
+        are = "is" if len(left) == 1 else "are"
+        raise Failure(
+            f"{len(left)} of {_workers(len(asked))} {are} still there, and to leave when what runs is finished: "
+            f"{', '.join(left)}",
+            exit_code=TIMED_OUT,
+        )
     if as_json:
         print_json({"workers": asked, "left": wait})
     elif not asked:
@@ -54,7 +59,11 @@ def drain(
     else:
         one = len(asked) == 1
         done = ("has left" if one else "have left") if wait else ("is" if one else "are") + " asked to leave"
-        click.echo(f"{len(asked)} worker{'' if one else 's'} {done}: {', '.join(asked)}")
+        click.echo(f"{_workers(len(asked))} {done}: {', '.join(asked)}")
+
+
+def _workers(count: int) -> str:
+    return f"{count} worker{'' if count == 1 else 's'}"
 
 
 def _chosen(poimen: Poimen, wanted: Sequence[str]) -> list[str]:
@@ -82,5 +91,5 @@ def _wait(poimen: Poimen, asked: Sequence[str], timeout: float | None, *, quiet:
             return left
         if not quiet and time.monotonic() >= told:
             told = time.monotonic() + _EVERY_LINE
-            click.echo(f"waiting for {len(left)} of {len(asked)} workers", err=True)
+            click.echo(f"waiting for {len(left)} of {_workers(len(asked))}", err=True)
         time.sleep(_POLL)

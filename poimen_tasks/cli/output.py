@@ -138,11 +138,11 @@ def table(*columns: str, right: Collection[str] = (), cut: Collection[str] = ())
     return made
 
 
-def facts(rows: Iterable[tuple[str, str]]) -> Table:
-    """Names and values below each other."""
+def facts(rows: Iterable[tuple[str, str]], *, numbers: bool = True) -> Table:
+    """Names and values below each other; values that are words, not numbers, begin below each other."""
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(style="dim")
-    made.add_column(justify="right")
+    made.add_column(justify="right" if numbers else "left", overflow="fold")
     for name, value in rows:
         made.add_row(name, value)
     return made

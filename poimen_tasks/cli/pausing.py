@@ -33,6 +33,7 @@ from poimen_tasks.pause import PauseReceipt, PauseState, Scope
 
 __all__ = ["pause", "pauses", "resume"]
 
+_INTERRUPTED = 130
 _SHOWN = 5
 _NEWEST = 500
 
@@ -115,6 +116,9 @@ def _wait(receipt: PauseReceipt, wait: float, *, as_json: bool) -> None:
         receipt.wait_quiet(timeout=wait)
     except PauseTimeout as error:
         raise Failure.of(error, exit_code=TIMED_OUT) from error
+    except KeyboardInterrupt:
+        click.echo(f"\n{receipt.scope} stays paused; {_how_to_resume(receipt.scope)}", err=True)
+        click.get_current_context().exit(_INTERRUPTED)
     if as_json:
         print_json(receipt)
     else:
@@ -141,7 +145,7 @@ def _unknown(poimen: Poimen, scope: Scope) -> Iterator[str]:
 def _paused_in_words(poimen: Poimen, receipt: PauseReceipt) -> Iterator[str]:
     yield f"paused {receipt.scope}: nothing of it starts from now on; {_how_to_resume(receipt.scope)}"
     yield from _unknown(poimen, receipt.scope)
-    names = [one_line(f"{one.batch_id} {item}") for one in receipt.running for item in one.item_ids[:_SHOWN]]
+    names = [one_line(f"{one.batch_id}.{item}") for one in receipt.running for item in one.item_ids[:_SHOWN]]
     names += [f"call {one_line(call)}" for call in receipt.calls]
     count = receipt.running_items + len(receipt.calls)
     if not count:
@@ -220,7 +224,7 @@ def pauses(*, app: str | None, directory: Path | None, as_json: bool, everything
         cells = _cells(state, _details(poimen, state, waiting), now)
         made.add_row(*(cells[name] for name in names))
     screen.print(made)
-    if roomy or not everything:
+    if any(state.paused for state in found) and (roomy or not everything):
         screen.print(Text(with_app("\n`poimen resume -A APP --workflow W` (or --batch and so on) lets one go on")))
 
 

@@ -14,7 +14,7 @@ from poimen_tasks.cli.cancel import default_actor
 from poimen_tasks.cli.loading import app_options, load, load_without_server
 from poimen_tasks.cli.output import Failure, console, facts, json_option, one_line, print_json, since, table
 from poimen_tasks.model import moment
-from poimen_tasks.pause import Snapshot
+from poimen_tasks.pause import Scope, Snapshot
 
 __all__ = ["snapshot"]
 
@@ -100,7 +100,7 @@ def show(*, app: str | None, directory: Path | None, as_json: bool, workflow: st
     if as_json:
         print_json(found)
     else:
-        console().print(facts(_facts(found)))
+        console().print(facts(_facts(found), numbers=False))
 
 
 def _facts(found: Snapshot) -> Iterator[tuple[str, str]]:
@@ -121,7 +121,8 @@ def _facts(found: Snapshot) -> Iterator[tuple[str, str]]:
         )
     for scope, state in found.pauses.items():
         since = f"{moment(float(state['paused_at'])):%Y-%m-%d %H:%M:%S} UTC" if state.get("paused_at") else "?"
-        yield "paused", one_line(f"{scope} since {since} by {state.get('actor', '?')}: {state.get('reason', '')}")
+        why = f": {state['reason']}" if state.get("reason") else ""
+        yield "paused", one_line(f"{Scope.parse(scope)} since {since} by {state.get('actor', '?')}{why}")
     tried = found.resume_attempts
     if tried:
         yield "resumed", f"{found.resumed_at:%Y-%m-%d %H:%M:%S} UTC" if found.resumed_at else f"failed, {tried} tries"

@@ -88,7 +88,8 @@ def up(
             if sealer is not None:
                 sealer.stop()
         if not requests.count:
-            raise Failure(f"the worker ended by itself with exit code {code}; its log is above")
+            asked = ", as `poimen drain` or a signal asks it to" if code == 0 else ""
+            raise Failure(f"the worker ended by itself with exit code {code}{asked}; its log is above")
         click.echo("stopped", err=True)
 
 

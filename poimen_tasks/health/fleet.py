@@ -33,7 +33,12 @@ def check_workers(workers: Sequence[WorkerInfo], now: float, *, waiting: int) ->
     if live:
         slots = sum(slots for worker in live for _, slots in worker.offers[:1])
         queues = sorted({queue for worker in live for queue, _ in worker.offers})
-        yield Finding(Level.OK, "workers", "fleet", f"{len(live)} alive, {slots} slots, queues {', '.join(queues)}")
+        yield Finding(
+            Level.OK,
+            "workers",
+            "fleet",
+            f"{len(live)} alive, {slots} slot{'' if slots == 1 else 's'}, queues {', '.join(queues)}",
+        )
     else:
         text = f"no worker is alive, and {waiting} open batches wait" if waiting else "no worker is alive"
         yield Finding(

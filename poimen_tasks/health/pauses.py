@@ -47,7 +47,12 @@ def check_pauses(store: Store, repairs: Repairs | None) -> Iterator[Finding]:
         count += len(some)
         yield from _long(store, some)
     if good:
-        yield Finding(Level.OK, "pauses", f"{count} scopes paused", "each has its state, and nothing is left behind")
+        yield Finding(
+            Level.OK,
+            "pauses",
+            f"{count} scope{'' if count == 1 else 's'} paused",
+            "each has its state, and nothing is left behind",
+        )
 
 
 def _drift(store: Store, scopes: list[str], repairs: Repairs | None) -> Iterator[Finding]:

@@ -74,7 +74,7 @@ def test_create_and_look(poimen: tuple[Poimen, Run]) -> None:
         "before the upgrade",
         "mine default: 0 of 3, open",
         "UTC by ann: new host",
-        "w:wf since 20",
+        "workflow wf since 20",
     ):
         assert words in shown
     note = run("create", "wf-empty")

@@ -218,6 +218,15 @@ def test_a_damaged_index_is_made_again(small, damage):
     assert ask(small).count(workflow="w1") == sum(event.workflow == "w1" for _, event in made(count=20))
 
 
+def test_an_index_of_an_empty_log_goes_on(tmp_path):
+    """An index that was made before the first line is that of the log, and nothing is put aside."""
+    write_log(tmp_path, [])
+    assert AuditIndex.open(tmp_path).catch_up() == 0
+    write_log(tmp_path, list(made(count=20)))
+    assert AuditIndex.open(tmp_path).catch_up() == 20
+    assert (ask(tmp_path).count(), list(tmp_path.glob("*.bad"))) == (20, [])
+
+
 @pytest.mark.parametrize("count", [20, 30])
 def test_the_index_of_another_log(small, tmp_path_factory, count):
     """An index that was copied to another log is not believed, be they of the same length."""

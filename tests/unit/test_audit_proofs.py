@@ -291,7 +291,7 @@ def test_the_log_of_the_settings(run, sealed, monkeypatch):
     ("words", "code", "said"),
     [
         (["verify", "--log", "none"], 1, "error: none: there is no audit log; `poimen audit seal` begins one"),
-        (["verify", "--log", "LOG", "--key", "none"], 1, "error: none: No such file or directory"),
+        (["verify", "--log", "LOG", "--key", "none"], 2, "'none' is no public key"),
         (["verify", "--log", "LOG", "--key", "a+b+c"], 1, "expected a key like log.example+1234abcd+"),
         (["prove", "--log", "LOG", "5000"], 1, "error: seq: the checkpoint covers the lines 0 to 999, got 5000"),
         (["prove", "--log", "LOG", "-1"], 2, ""),
