@@ -18,6 +18,7 @@ __all__ = [
     "check_tags",
     "check_text",
     "expected",
+    "words",
 ]
 
 _SHOWN = 80
@@ -90,3 +91,8 @@ def check_classes(what: str, value: object) -> tuple[type[Exception], ...]:
         if not (isinstance(one, type) and issubclass(one, Exception)):
             raise expected(what, "subclasses of Exception", one)
     return classes
+
+
+def words(value: object, most: int = 1000) -> str:
+    """Free words, such as a reason, as a text that any store takes; half of a character becomes six of them."""
+    return str(value)[:most].encode("utf-8", "backslashreplace").decode()

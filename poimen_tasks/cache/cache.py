@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from poimen_tasks import codec
-from poimen_tasks._checks import MOST_SECONDS, check_count, check_number, check_tags, expected
+from poimen_tasks._checks import MOST_SECONDS, check_count, check_number, check_tags, expected, words
 from poimen_tasks.cache.leader import Leader
 from poimen_tasks.cache.values import CacheEntry, CacheStats
 from poimen_tasks.cache_key import CacheKey, key_of, key_of_call
@@ -242,14 +242,14 @@ class Cache:
         who = check_name(actor, "actor") if actor is not None else "unknown"
         ((name, value),) = named.items()
         if name == "key":
-            return self._scripts.cache_invalidate(keys=[key_of(value).digest], actor=who, reason=str(reason)[:1000])
+            return self._scripts.cache_invalidate(keys=[key_of(value).digest], actor=who, reason=words(reason))
         scope = f"{_SCOPES[name]}:{check_label(value, name)}"
-        return self._scripts.cache_invalidate(scopes=[scope], actor=who, reason=str(reason)[:1000])
+        return self._scripts.cache_invalidate(scopes=[scope], actor=who, reason=words(reason))
 
     def clear(self, *, actor: str | None = None, reason: str = "") -> int:
         """Call back everything. Returns how many entries there were."""
         who = check_name(actor, "actor") if actor is not None else "unknown"
-        return self._scripts.cache_invalidate(scopes=["*"], actor=who, reason=str(reason)[:1000])
+        return self._scripts.cache_invalidate(scopes=["*"], actor=who, reason=words(reason))
 
     # --- looking inside ------------------------------------------------------------------------------------------
 

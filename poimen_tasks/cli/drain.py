@@ -8,10 +8,12 @@ from pathlib import Path
 
 import click
 
+from poimen_tasks._checks import MOST_SECONDS, check_number, words
 from poimen_tasks.app import Poimen
 from poimen_tasks.cli.cancel import default_actor
 from poimen_tasks.cli.loading import app_options, load
 from poimen_tasks.cli.output import TIMED_OUT, Failure, json_option, print_json
+from poimen_tasks.ids import check_name
 
 __all__ = ["drain"]
 
@@ -41,9 +43,12 @@ def drain(
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait: give both")
+    check_name(actor, "actor")
+    if timeout is not None:
+        check_number("timeout", timeout, least=0, most=MOST_SECONDS)
     poimen = load(app, directory)
     names = _chosen(poimen, workers)
-    asked = poimen.store.scripts.drain_workers(names, actor=actor, reason=reason[:1000])
+    asked = poimen.store.scripts.drain_workers(names, actor=actor, reason=words(reason))
     left = _wait(poimen, asked, timeout, quiet=as_json) if wait else []
     if left:
         are = "is" if len(left) == 1 else "are"

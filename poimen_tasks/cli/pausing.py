@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 from rich.text import Text
 
+from poimen_tasks._checks import MOST_SECONDS, check_number
 from poimen_tasks.app import Poimen
 from poimen_tasks.cli.cancel import default_actor
 from poimen_tasks.cli.loading import app_options, load, load_tasks
@@ -101,6 +102,8 @@ def pause(
     What is paused already gets the new reason, grace and expiry.
     """
     found = _scope(scope)
+    if wait is not None:
+        check_number("wait", wait, least=0, most=MOST_SECONDS)
     poimen = load(app, directory)
     receipt = poimen.pause(**found, reason=reason, actor=actor, grace=grace, terminate=terminate, expires=expires)
     if wait is None and as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from poimen_tasks._checks import words
 from poimen_tasks.dispatch.gather import gather
 from poimen_tasks.dispatch.options import concurrency_limit
 from poimen_tasks.ids import check_name
@@ -26,7 +27,7 @@ def cancel(runtime: Runtime, batch: str, *, reason: str, actor: str | None, term
     """Start no further item, and give those that wait their outcome, some at a time."""
     who, left = _checked(actor), 1
     while left:
-        reply = runtime.store().scripts.cancel_batch(batch, reason=str(reason)[:1000], actor=who, terminate=terminate)
+        reply = runtime.store().scripts.cancel_batch(batch, reason=words(reason), actor=who, terminate=terminate)
         _publish(runtime, tickets_of(reply))
         left = reply[b"left"]
 

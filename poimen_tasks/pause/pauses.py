@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Unpack
 
-from poimen_tasks._checks import MOST_SECONDS, check_count, check_flag, check_number
+from poimen_tasks._checks import MOST_SECONDS, check_count, check_flag, check_number, words
 from poimen_tasks.errors import InvalidArgument, NotPaused, PauseTimeout, StaleEpoch
 from poimen_tasks.ids import check_label, check_name
 from poimen_tasks.pause.receipt import PauseReceipt
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Pauses"]
 
-_MOST_REASON = 1000
 _BLOCK = 60.0
 #: An outage that a wait outlasts.
 _OUTAGE = 60.0
@@ -71,7 +70,7 @@ class Pauses:
             check_number("expires", expires, least=1e-3, most=MOST_SECONDS)
         reply = self._store().pauses.pause_scope(
             found.text,
-            reason=_reason(reason),
+            reason=words(reason),
             actor=_actor(actor),
             grace=0.0 if grace is None and terminate else grace,
             terminate=terminate,
@@ -100,7 +99,7 @@ class Pauses:
         try:
             reply = scripts.resume_scope(
                 found.text,
-                reason=_reason(reason),
+                reason=words(reason),
                 actor=_actor(actor),
                 rate=rate,
                 epoch=epoch,
@@ -169,6 +168,7 @@ class Pauses:
         Args:
             paused: only those that are paused now.
         """
+        check_flag("paused", paused)
         reads, found = self._store().pause_reads, list[PauseState]()
         for scopes in reads.scopes(paused=paused):
             for text, fields in zip(scopes, reads.states(scopes), strict=True):
@@ -245,7 +245,3 @@ class Pauses:
 
 def _actor(actor: str | None) -> str:
     return "unknown" if actor is None else check_name(actor, "actor")
-
-
-def _reason(reason: str) -> str:
-    return str(reason)[:_MOST_REASON]

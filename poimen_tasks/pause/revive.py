@@ -87,7 +87,7 @@ class Revival:
             reason=state.get("reason", ""),
             actor=state.get("actor") or "unknown",
             expires=max(0.0, float(ends) - self._store.reads.now()) if ends else None,
-            request_id=self._snapshot.id,
+            request_id=f"{self._snapshot.id}.{self._holder}",
         )
 
     def _let_go(self, begin: dict[str, Any]) -> None:

@@ -203,6 +203,10 @@ class Shelf:
             entries = sorted(os.scandir(self.directory), key=lambda entry: entry.name)
         except (FileNotFoundError, NotADirectoryError):
             return
+        except OSError as error:
+            raise SnapshotFailed(
+                f"snapshots in {str(self.directory)!r} cannot be read ({error.strerror or error})"
+            ) from error
         for entry in entries:
             found = _FILE(entry.name)
             if found and stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
@@ -220,6 +224,20 @@ class Shelf:
             _remove(path)
         return len(found)
 
+    def is_there(self, path: Path) -> bool:
+        """Whether there is a file, or anything else, of that name.
+
+        Raises:
+            SnapshotFailed: that cannot be seen.
+        """
+        try:
+            path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise SnapshotFailed(f"snapshot {str(path)!r} cannot be read ({error.strerror or error})") from error
+        return True
+
     def remove_one(self, path: Path) -> None:
         """Remove one file and its summary."""
         _remove(path)
@@ -236,8 +254,11 @@ def _json_of(path: Path) -> Path:
 
 
 def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    _json_of(path).unlink(missing_ok=True)
+    try:
+        path.unlink(missing_ok=True)
+        _json_of(path).unlink(missing_ok=True)
+    except OSError as error:
+        raise SnapshotFailed(f"snapshot {str(path)!r} cannot be removed ({error.strerror or error})") from error
 
 
 @contextmanager

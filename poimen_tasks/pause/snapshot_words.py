@@ -32,7 +32,7 @@ def task_fields(kind: str, ids: Iterable[str] | None) -> dict[str, Any]:
     """Task ids of one kind, checked, as a snapshot has them: some of them, and how many there are."""
     if ids is None:
         return {}
-    if isinstance(ids, str):
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
         raise expected(f"{kind}_tasks", "a list of task ids", ids)
     listed = check_labels(list(ids), "task id") if (ids := list(ids)) else []
     return {f"{kind}_tasks": listed[:MOST_TASKS], kind: len(listed)}

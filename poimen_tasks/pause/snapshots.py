@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
+from poimen_tasks._checks import check_flag, words
 from poimen_tasks._version import __version__
 from poimen_tasks.errors import (
     LayoutMismatch,
@@ -136,18 +137,18 @@ class Snapshots:
             **task_fields("pending", pending_tasks),
             **task_fields("failed", failed_tasks),
             "current_task_id": None if current_task_id is None else check_labels([current_task_id], "task id")[0],
-            "current_activity_id": None if current_activity_id is None else str(current_activity_id)[:256],
+            "current_activity_id": None if current_activity_id is None else words(current_activity_id, 256),
             "task_metrics": plain_fields("task_metrics", task_metrics),
             "workflow_metrics": plain_fields("workflow_metrics", workflow_metrics),
             "configuration": plain_fields("configuration", configuration),
-            "error": None if error is None else str(error)[:2000],
+            "error": None if error is None else words(error, 2000),
         }
         own = {key: value for key, value in given.items() if value is not None}
         snapshot = self._shelf.write(name, lambda file: self._fill(file, name, own, who, reason, progress or _quiet))
         told = {"snapshot": snapshot.id, "host": socket.gethostname()[:200], "batches": len(snapshot.batches)}
         told |= {"items": snapshot.items, "bytes": snapshot.size, "taken": snapshot.timestamp.timestamp()}
         self._get_store().snapshots.note_snapshot(
-            name, **told, actor=who, reason=str(reason)[:1000], stage=snapshot.stage, error=(snapshot.error or "")[:500]
+            name, **told, actor=who, reason=words(reason), stage=snapshot.stage, error=(snapshot.error or "")[:500]
         )
         return snapshot
 
@@ -179,7 +180,7 @@ class Snapshots:
             "workflow": workflow,
             "timestamp": store.reads.now(),
             "actor": actor,
-            "reason": str(reason)[:1000],
+            "reason": words(reason),
             "version": __version__,
             "layout": str(LAYOUT),
             "namespace": settings.namespace,
@@ -224,7 +225,7 @@ class Snapshots:
         """
         name, shelf = check_name(workflow, "workflow"), self._shelf
         path = shelf.path(name, generation_of(generation))
-        if not path.is_symlink() and not path.exists():
+        if not shelf.is_there(path):
             which = f" of generation {generation}" if generation else ""
             raise SnapshotNotFound(f"workflow {name!r} has no snapshot{which} in {str(shelf.directory)!r}")
         return shelf.value(path, generation)
@@ -233,7 +234,7 @@ class Snapshots:
         """Whether a workflow has a snapshot that can be read."""
         try:
             self.latest(workflow)
-        except (SnapshotNotFound, SnapshotCorrupt, SnapshotTooNew):
+        except (SnapshotNotFound, SnapshotCorrupt, SnapshotTooNew, SnapshotFailed):
             return False
         return True
 
@@ -327,6 +328,7 @@ class Snapshots:
             SnapshotConflict: it was restored here already, somebody restores it now, or a batch of it is there.
             StoreUnavailable: Redis does not answer.
         """
+        check_flag("resume", resume)
         snapshot = self.latest(workflow, generation=generation)
         if snapshot.layout != str(LAYOUT):
             raise LayoutMismatch(
@@ -336,7 +338,7 @@ class Snapshots:
         who = actor_of(actor)
         try:
             revival = Revival(
-                self._get_store(), snapshot, actor=who, reason=str(reason)[:1000], publish=self._publish,
+                self._get_store(), snapshot, actor=who, reason=words(reason), publish=self._publish,
                 publish_calls=self._publish_calls,
             )  # fmt: skip
             reader = self._shelf.open(snapshot.workflow, snapshot.generation)
@@ -355,6 +357,7 @@ class Snapshots:
         Raises:
             SnapshotNotFound, SnapshotCorrupt, SnapshotTooNew: as `latest`.
         """
+        check_flag("success", success)
         return self._note(self.latest(workflow), success=success)
 
     def _note(self, snapshot: Snapshot, *, success: bool) -> Snapshot:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+import signal
+from contextlib import suppress
+from time import perf_counter, sleep
 from typing import Any
 
 import msgpack
@@ -15,11 +17,15 @@ from poimen_tasks.store.cache_scripts import Labels
 from poimen_tasks.worker.caching import CachedActivity, Kept
 from poimen_tasks.worker.celery_compat import Capture
 from poimen_tasks.worker.claim import Call, OpenItem
-from poimen_tasks.worker.item import Activity, Ended
+from poimen_tasks.worker.item import Activity, Ended, Struck
 from poimen_tasks.worker.report import CANCELLED, FAILED
 from poimen_tasks.worker.steps import LaneSteps
 
 __all__ = ["LaneCalls"]
+
+#: What a pool process leaves with on such a signal (billiard's own numbers).
+_STRUCK = frozenset(-(256 - number) for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP))
+_HEAR, _POLL = 0.5, 0.01
 
 
 class LaneCalls(LaneSteps):
@@ -91,15 +97,28 @@ class LaneCalls(LaneSteps):
         item_id, extras = self._claim.labels(self._at)
         return cached, cached.labels(digest, args, kwargs, item_id=item_id, extras=extras)
 
-    def _ended_by_signal(self, ended: Ended) -> Ended:
-        """An item that was revoked with SIGTERM leaves through `SystemExit`: it did not fail, it was cancelled."""
-        try:
+    def _ended_by_signal(self, ended: Ended) -> Ended | Struck:
+        """A process that gets SIGTERM leaves its body through `SystemExit`: that is no failure of the item.
+
+        It was revoked; or the worker leaves, and it goes back; or else the process is lost as by any other kill.
+        """
+        with suppress(PoimenError):
             self._look_for_cancel()
-        except PoimenError:
+        if self._running.revoked:
+            error = ("Revoked", "revoked while it ran; its process was ended", "")
+            return Ended(CANCELLED, error=error, fatal=ended.fatal)
+        fatal = ended.fatal
+        if fatal is None or ended.status != FAILED or getattr(fatal, "code", None) not in _STRUCK:
             return ended
-        if not self._running.revoked:
-            return ended
-        return Ended(CANCELLED, error=("Revoked", "revoked while it ran; its process was ended", ""), fatal=ended.fatal)
+        # A supervisor may tell all processes at once, and this one hears of it before its worker does.
+        heard = perf_counter() + _HEAR
+        while not self.host.leaving():
+            if perf_counter() >= heard:
+                with self._lock:
+                    self._flush()
+                raise fatal
+            sleep(_POLL)
+        return Struck(fatal)
 
     def _read(self, item: OpenItem) -> Call:
         """A call that is out of line, was changed by a retry, or is a callback's; kept while the item runs."""

@@ -60,6 +60,10 @@ def _then(leave: Callable[..., None], before: Callable[..., object], *, cold: bo
     def heed(number: int, frame: FrameType | None) -> None:
         leave(cold=cold)
         before(number, frame)
+        # Celery puts the handler of a cold shutdown in its place: Ctrl+C a second time is one.
+        after = signal.getsignal(number)
+        if number == signal.SIGINT and not cold and after is not heed and callable(after):
+            signal.signal(number, _then(leave, after, cold=True))
 
     return heed
 
@@ -99,7 +103,9 @@ class Departure:
             self._deadline = min(self._deadline, monotonic() + max(0.0, min(limits)))
         if self._begun.acquire(blocking=False):
             log.info("leaving: no further item begins here, %d lanes end", len(self._keeper.lanes()))
-            with suppress(RuntimeError):  # the interpreter is on its way out
+            # The interpreter is on its way out; or the signal came while gevent's loop ran, which must not wait for the
+            # thread to say that it has started: it is under way then.
+            with suppress(RuntimeError, AssertionError):
                 self._thread.start()
 
     def join(self) -> None:
@@ -173,6 +179,8 @@ def restore_all(store: Store, snapshots: Snapshots) -> list[str]:
     if not snapshots.directory.is_dir() or not store.snapshots.is_empty():
         return restored
     for snapshot in snapshots.all():
+        if snapshot.namespace != store.settings.namespace:
+            continue  # of others that share the directory
         if all(
             batch.get("state") not in ("open", "cancelling") and not batch.get("callbacks_pending")
             for batch in snapshot.batches

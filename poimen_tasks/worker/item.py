@@ -22,7 +22,7 @@ from poimen_tasks.worker.report import CANCELLED, FAILED, SKIPPED, SUCCEEDED
 if TYPE_CHECKING:
     from celery import Celery
 
-__all__ = ["Activity", "Ended", "Retry", "Stopped"]
+__all__ = ["Activity", "Ended", "Retry", "Stopped", "Struck"]
 
 _REJECT_RETRIES = 3
 _LONGEST_DELAY = 10 * 365 * 86400.0
@@ -42,7 +42,16 @@ class Stopped:
     """The item stopped because it is paused: it goes back, and this attempt does not count."""
 
     __slots__ = ()
-    fatal = None
+    fatal: BaseException | None = None
+
+
+class Struck(Stopped):
+    """The same of one whose process was told to end while its worker leaves; its lane ends with it."""
+
+    __slots__ = ("fatal",)
+
+    def __init__(self, fatal: BaseException) -> None:
+        self.fatal = fatal
 
 
 class Ended:

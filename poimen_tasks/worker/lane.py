@@ -263,8 +263,8 @@ class Lane(LaneCalls):
                 self._item_since = None
                 if add.oldest is None:
                     add.oldest = perf_counter()
-                fatal = ended.fatal if type(ended) is Ended else None
-                stops = fatal is not None or type(ended) is Stopped
+                fatal = ended.fatal if isinstance(ended, (Ended, Stopped)) else None
+                stops = fatal is not None or isinstance(ended, Stopped)
                 if stops or (add.size > _FLUSH_BYTES and at + 1 < self._stop):
                     self._flush(give_from=at + 1 if stops else None)
             if fatal is not None:

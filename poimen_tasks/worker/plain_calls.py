@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["PAUSED_STATE", "PlainCalls"]
 
 log = logging.getLogger(__name__)
+
+#: Half of a character, which no store takes; nothing that can be paused is called so.
+_HALF = re.compile("[\ud800-\udfff]").search
 
 #: The state of a parked call in the result backend.
 PAUSED_STATE = "PAUSED"
@@ -211,4 +215,4 @@ class PlainCalls:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    return value if isinstance(value, str) and not _HALF(value) else ""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from poimen_tasks import ItemStatus
-from tests.conftest import eventually
+from tests.conftest import Workers, eventually
 
 pytestmark = pytest.mark.usefixtures("lanes")
 
@@ -24,6 +26,16 @@ def test_sys_exit_fails_only_its_item(shop: ModuleType) -> None:
     report = batch.wait(timeout=40)
     assert (report.succeeded, report.failed) == (59, 1)
     assert report.errors["30"].type == "SystemExit"
+
+
+def test_a_process_that_is_told_to_end_is_lost(shop: ModuleType, lanes: Workers, notes: Path) -> None:
+    """SIGTERM to one pool process is a kill as any other: its item runs again."""
+    batch = shop.poimen.dispatch([shop.stubborn.s(str(notes), "x")])
+    eventually(notes.exists)
+    os.kill(int(notes.read_text().split()[2]), signal.SIGTERM)
+    eventually(lambda: len(lines(notes)) >= 2, timeout=20)
+    Path(f"{notes}.go").touch()
+    assert batch.wait(timeout=20).succeeded == 1
 
 
 def test_a_poison_pill_is_given_up(shop: ModuleType, notes: Path) -> None:

@@ -41,7 +41,7 @@ def graceful(workers: Workers, grace: float | None, **options: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------ SIGTERM
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
 def test_sigterm(own_shop: ModuleType, workers: Workers, notes: Path, pool: str) -> None:
     """SIGTERM: nothing begins any more, what runs finishes, the workflow is kept on disk, exit code 0 (promise P11)."""
     worker = graceful(workers, None, pool=pool)
@@ -140,6 +140,31 @@ def test_a_cold_shutdown(own_shop: ModuleType, workers: Workers, notes: Path, ho
     Path(f"{notes}.go").touch()
     graceful(workers, None)
     assert batch.wait(timeout=40).succeeded == 5
+    assert {outcome.attempts for outcome in batch.outcomes(timeout=5)} == {1}
+
+
+@pytest.mark.parametrize("how", ["all at once", "Ctrl+C twice", "SIGQUIT twice"])
+def test_a_told_pool_process_fails_no_item(own_shop: ModuleType, workers: Workers, notes: Path, how: str) -> None:
+    """A supervisor sends SIGTERM to all processes, or Celery does at its hardest: items go back, not counted."""
+    worker = graceful(workers, None, env={"SHOP_SOFT": "4"})
+    calls = [own_shop.stubborn.s(str(notes), str(number)) for number in range(4)]
+    batch = own_shop.poimen.dispatch(calls, workflow="wf-told", concurrency=2)
+    eventually(lambda: len(lines(notes)) >= 2)
+    if how == "all at once":
+        for process in (*worker.children(), psutil.Process(worker.pid)):
+            process.terminate()
+    else:
+        number = signal.SIGINT if how == "Ctrl+C twice" else signal.SIGQUIT
+        os.kill(worker.pid, number)
+        eventually(lambda: "leaving" in worker.text())
+        os.kill(worker.pid, number)
+    worker.wait(40)
+    eventually(lambda: batch.status().running == 0, timeout=20)
+    assert (batch.status().pending + batch.status().delayed, batch.status().failed) == (4, 0)
+    assert own_shop.poimen.store.reads.workers() == []
+    Path(f"{notes}.go").touch()
+    graceful(workers, None)
+    assert batch.wait(timeout=40).succeeded == 4
     assert {outcome.attempts for outcome in batch.outcomes(timeout=5)} == {1}
 
 
@@ -269,6 +294,18 @@ def test_a_new_container_goes_on(moving: Places, notes: Path) -> None:
     assert done < set(lines(notes))
     assert there.shop.poimen.snapshots.latest("wf-host").resume_attempts == 1
     there.start()
+    assert [one.id for one in there.shop.poimen.batches()] == [batch.id]
+
+
+def test_restoring_at_start_is_for_the_same_namespace(moving: Places, notes: Path) -> None:
+    """Others may share the directory: their workflows run where they are."""
+    here = moving.open()
+    here.shop.poimen.dispatch(marked(here.shop, notes, range(3)), workflow="wf-theirs")
+    here.shop.poimen.snapshots.create("wf-theirs")
+    there = moving.open(POIMEN_NAMESPACE="other", POIMEN_RESTORE_ON_START="true")
+    there.start()
+    batch = there.shop.poimen.dispatch(there.shop.poimen.map(there.shop.noop, range(3)))
+    assert batch.wait(timeout=20).succeeded == 3
     assert [one.id for one in there.shop.poimen.batches()] == [batch.id]
 
 

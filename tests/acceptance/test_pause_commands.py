@@ -148,3 +148,12 @@ def test_waiting_until_quiet(run: Run, poimen: Poimen) -> None:
     assert row["running_items"] == 2
     lane.finish("free", ok=[0, 1])
     assert "nothing of it runs any more" in run("pause", "--workflow", "w", "--wait", "5").stdout
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "1e10"])
+def test_a_wait_that_cannot_be_pauses_nothing(run: Run, poimen: Poimen, seconds: str) -> None:
+    """The number is looked at before anything is paused."""
+    made = run("pause", "--workflow", "wf-nan", "--wait", seconds)
+    assert made.exit_code == 1
+    assert "wait: expected a number from 0" in made.output
+    assert not poimen.pauses.is_paused("wf-nan")

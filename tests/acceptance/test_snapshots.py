@@ -229,6 +229,7 @@ def test_bad_words(shop: ModuleType) -> None:
         ({"workflow": "w", "pending_tasks": [1]}, InvalidId),
         ({"workflow": "w", "configuration": {"a": {1, 2}}}, SerializationError),
         ({"workflow": "w", "task_metrics": [1]}, InvalidArgument),
+        ({"workflow": "w", "completed_tasks": 5}, InvalidArgument),
         ({"workflow": "w", "actor": "a b"}, InvalidId),
     ):
         with pytest.raises(error):
@@ -240,6 +241,41 @@ def test_bad_words(shop: ModuleType) -> None:
         with pytest.raises(InvalidArgument):
             shop.poimen.snapshots.latest("w", generation=generation)
     assert not shop.poimen.snapshots.has("w")
+    for resume in ("no", 1, None):
+        with pytest.raises(InvalidArgument, match="resume: expected True or False"):
+            shop.poimen.snapshots.restore("w", resume=resume)
+
+
+def test_half_characters(own_shop: ModuleType) -> None:
+    """Words that are no text as stores know it, as from another system's command line, are kept readable."""
+    half = "caf\udce9"
+    snapshots = own_shop.poimen.snapshots
+    own_shop.poimen.pause(workflow="wf-half", reason=half)
+    snapshots.create("wf-half", reason=half, error=half, current_activity_id=half)
+    found = snapshots.latest("wf-half")
+    assert {found.reason, found.error, found.current_activity_id} == {"caf\\udce9"}
+    assert own_shop.poimen.resume(workflow="wf-half", reason=half).resume_reason == "caf\\udce9"
+    assert snapshots.restore("wf-half", reason=half).resume_success
+
+
+def test_a_shelf_that_is_closed(own_shop: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that may not be read or changed is one clear error."""
+    snapshots = own_shop.poimen.snapshots
+    snapshots.create("wf-closed")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        with pytest.raises(SnapshotFailed, match="cannot be removed"):
+            snapshots.delete("wf-closed")
+    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(Path, "lstat", refuse)
+    for ask in (lambda: snapshots.latest("wf-closed"), snapshots.all, snapshots.stats):
+        with pytest.raises(SnapshotFailed, match="cannot be read"):
+            ask()
+    assert not snapshots.has("wf-closed")
 
 
 # ------------------------------------------------------------------------------------------ the shelf
@@ -478,6 +514,27 @@ def test_it_may_stay_paused(moving: Places) -> None:
     assert poimen.snapshots.mark_resumed("wf-held").resume_success is True
     assert poimen.snapshots.latest("wf-held").resume_attempts == 1
     assert poimen.batch(batch.id).wait(timeout=20).succeeded == 5
+
+
+def test_a_pause_comes_back_with_a_second_try(moving: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restore that broke off had paused already, somebody resumed: asked for again, the pause is there again."""
+    here = moving.open()
+    here.shop.poimen.pause(workflow="wf-again")
+    here.shop.poimen.dispatch(here.shop.poimen.map(here.shop.noop, range(5)), workflow="wf-again")
+    here.shop.poimen.snapshots.create("wf-again")
+    here.lose()
+    poimen = moving.open().shop.poimen
+
+    def breaks(*_: Any, **__: Any) -> None:
+        raise PoimenError("broke off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(poimen.store.snapshots, "restore_end", breaks)
+        with pytest.raises(PoimenError, match="broke off"):
+            poimen.snapshots.restore("wf-again", resume=False)
+    poimen.resume(workflow="wf-again")
+    poimen.snapshots.restore("wf-again", resume=False)
+    assert poimen.pauses.is_paused("wf-again")
 
 
 def test_large_calls_and_results(moving: Places) -> None:
