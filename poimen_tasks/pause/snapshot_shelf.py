@@ -43,10 +43,11 @@ def safe_name(workflow: str) -> str:
 
 
 class Shelf:
-    """The snapshots below one data directory. Nothing is made there before the first is written."""
+    """The snapshots of one namespace below a data directory. Nothing is made there before the first is written."""
 
-    def __init__(self, data_dir: Path, *, keep: int) -> None:
-        self.directory = Path(data_dir) / "snapshots"
+    def __init__(self, data_dir: Path, *, namespace: str, keep: int) -> None:
+        # A workflow's id says nothing about whose it is: several namespaces may have one of the same id.
+        self.directory = Path(data_dir) / "snapshots" / namespace
         self._keep = keep
 
     def path(self, workflow: str, generation: int = 0) -> Path:
@@ -96,12 +97,11 @@ class Shelf:
         return snapshot
 
     def _make_directory(self, target: Path) -> None:
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.directory.is_symlink():
-            raise SnapshotFailed(f"{str(self.directory)!r} is a symbolic link: snapshots are not written through one")
-        for path in (target, _json_of(target)):
+        for path in (self.directory.parent, self.directory, target, _json_of(target)):
             if path.is_symlink():
                 raise SnapshotFailed(f"{str(path)!r} is a symbolic link: snapshots are not written through one")
+        self.directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, exist_ok=True)
         for left in self.directory.glob(".*.tmp"):  # of a process that was killed
             with suppress(OSError):
                 if time.time() - left.lstat().st_mtime > _STALE:

@@ -80,7 +80,7 @@ class Snapshots:
     @property
     def _shelf(self) -> Shelf:
         settings = self._load_settings()
-        return Shelf(settings.data_dir, keep=settings.snapshot_keep)
+        return Shelf(settings.data_dir, namespace=settings.namespace, keep=settings.snapshot_keep)
 
     # --- taking --------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from celery.worker import state as worker_state
+
 from poimen_tasks.errors import PoimenError, SnapshotConflict, SnapshotFailed
 
 if TYPE_CHECKING:
@@ -59,7 +61,11 @@ def heed_signals(leave: Callable[..., None]) -> None:
 def _then(leave: Callable[..., None], before: Callable[..., object], *, cold: bool) -> Callable[..., None]:
     def heed(number: int, frame: FrameType | None) -> None:
         leave(cold=cold)
-        before(number, frame)
+        try:
+            before(number, frame)
+        except NotImplementedError:
+            # Of a pool that cannot end a body (solo): we are within that body, and it is not to fail for this.
+            worker_state.should_terminate = True  # type: ignore[assignment]  # the stubs know None only
         # Celery puts the handler of a cold shutdown in its place: Ctrl+C a second time is one.
         after = signal.getsignal(number)
         if number == signal.SIGINT and not cold and after is not heed and callable(after):

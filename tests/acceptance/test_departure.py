@@ -113,6 +113,19 @@ def test_sigterm_twice(own_shop: ModuleType, workers: Workers, notes: Path) -> N
     assert len(lines(notes)) == 8
 
 
+def test_a_cold_shutdown_of_solo(own_shop: ModuleType, workers: Workers, notes: Path) -> None:
+    """A solo worker cannot end a body: with SIGQUIT it ends after it, and no item fails (promise P11)."""
+    worker = graceful(workers, None, pool="solo")
+    batch = own_shop.poimen.dispatch(marked(own_shop, notes, range(4), 1.0), workflow="wf-solo", concurrency=1)
+    eventually(lambda: len(lines(notes)) >= 1)
+    os.kill(worker.pid, signal.SIGQUIT)
+    worker.wait(30)
+    assert Counter(lines(notes)) == Counter(lines(notes, "end"))
+    graceful(workers, None)
+    assert batch.wait(timeout=40).succeeded == 4
+    assert len(lines(notes)) == 4
+
+
 @pytest.mark.parametrize("how", ["SIGQUIT", "REMAP_SIGTERM", "second"])
 def test_a_cold_shutdown(own_shop: ModuleType, workers: Workers, notes: Path, how: str) -> None:
     """SIGQUIT, a SIGTERM that is mapped to it, or SIGQUIT behind SIGTERM: bodies are ended in time, and run again.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import os
 import secrets
 import sys
@@ -81,22 +82,29 @@ def test_create_and_look(poimen: tuple[Poimen, Run]) -> None:
     assert (note.exit_code, "has no batch in this store" in note.stderr) == (0, True)
 
 
-def test_restore(poimen: tuple[Poimen, Run], namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restore(poimen: tuple[Poimen, Run], namespace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It is restored once, into a store that does not know it, paused or going on; each refusal is one line, exit 1."""
     _, run = poimen
+
+    def move_to(other: str) -> None:
+        """Another namespace knows nothing of it, and has its files."""
+        snapshots = tmp_path / "data" / "snapshots"
+        shutil.copytree(snapshots / namespace, snapshots / other)
+        monkeypatch.setenv("SPACE", other)
+
     run("create", "wf")
     live = run("restore", "wf")
     assert (live.exit_code, live.stdout) == (1, "")
     assert live.stderr.startswith("error: batch 'mine' is there already")
-    monkeypatch.setenv("SPACE", f"{namespace}x")
+    move_to(f"{namespace}x")
     assert run("restore", "wf", "--paused").stdout.rstrip().endswith("it is paused")
     assert "was restored here already" in run("restore", "wf").stderr
     failed = json.loads(run("restore", "wf", "--json").stdout)
     assert failed["error"]["type"] == "SnapshotConflict"
-    monkeypatch.setenv("SPACE", f"{namespace}y")
+    move_to(f"{namespace}y")
     assert told(run("restore", "wf", "--json"))["resume_success"] is True
     assert "resumed" in run("show", "wf").stdout
-    monkeypatch.setenv("SPACE", f"{namespace}z")
+    move_to(f"{namespace}z")
     assert run("restore", "wf").stdout.rstrip().endswith("it goes on")
 
 
@@ -108,7 +116,7 @@ def test_delete_and_what_is_not_there(poimen: tuple[Poimen, Run], tmp_path: Path
         assert (missing.exit_code, "workflow 'nobody' has no snapshot" in missing.stderr) == (1, True)
     assert "expected 1-128 of" in run("show", "../x").stderr
     run("create", "wf")
-    (path,) = (tmp_path / "data" / "snapshots").glob("*.snapshot")
+    (path,) = (tmp_path / "data" / "snapshots").glob("*/*.snapshot")
     path.write_bytes(path.read_bytes()[:-1])
     assert "its checksum is wrong" in run("show", "wf").stderr
     assert told(run("list", "--json"))["stats"]["corrupt"] == 1

@@ -143,7 +143,7 @@ def test_the_pause_tells_that_it_was_not_kept(own_shop: ModuleType, workers: Any
 
 def test_a_full_disk(own_shop: ModuleType, tmp_path: Path) -> None:
     """A disk that is full while a snapshot is written leaves the one before as it was, and no litter."""
-    room = tmp_path / "data" / "snapshots"
+    room = own_shop.poimen.snapshots.directory
     room.mkdir(parents=True)
     mount, umount = shutil.which("mount"), shutil.which("umount")
     small = [mount, "-t", "tmpfs", "-o", "size=64k", "tmpfs", room]
@@ -571,7 +571,9 @@ def test_a_hundred_at_once(own_shop: ModuleType, worker_env: dict[str, str]) -> 
     taken = _in_threads(poimen.snapshots.create, names)
     assert {name: one.pending for name, one in taken.items()} == dict.fromkeys(names, 20)
     assert {one.workflow: one.id for one in poimen.snapshots.all()} == {name: one.id for name, one in taken.items()}
-    with poimen.using(poimen.settings.model_copy(update={"namespace": f"{poimen.settings.namespace}r"})):
+    here = poimen.snapshots.directory
+    here.rename(here.with_name(f"{here.name}r"))
+    with poimen.using(poimen.settings.model_copy(update={"namespace": f"{here.name}r"})):
         restored = _in_threads(poimen.snapshots.restore, names)
         assert {name: one.id for name, one in restored.items()} == {name: one.id for name, one in taken.items()}
         assert len(poimen.batches()) == 100

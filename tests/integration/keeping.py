@@ -93,4 +93,4 @@ def done(store: Store, snapshot: str = "s1", *, holder: str = "h") -> bool:
 
 def files(settings: Settings) -> list[Path]:
     """The snapshots on disk."""
-    return sorted((settings.data_dir / "snapshots").glob("*.snapshot"))
+    return sorted((settings.data_dir / "snapshots").glob("*/*.snapshot"))

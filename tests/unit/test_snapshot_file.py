@@ -41,7 +41,7 @@ def fill(snapshot: Snapshot, size: int = 10):
 @pytest.fixture
 def shelf(tmp_path: Path) -> Shelf:
     """An empty directory."""
-    return Shelf(tmp_path, keep=2)
+    return Shelf(tmp_path, namespace="poimen", keep=2)
 
 
 def test_sections_come_back(shelf: Shelf) -> None:
@@ -197,7 +197,7 @@ def test_generations(shelf: Shelf) -> None:
     assert kept == {0: "4", 1: "3"}
     texts = {path.name: json.loads(path.read_text())["id"] for path in shelf.directory.glob("*.json")}
     assert texts == {f"{safe_name('w')}.snapshot.json": "4", f"{safe_name('w')}.1.snapshot.json": "3"}
-    Shelf(shelf.directory.parent, keep=1).write("w", fill(value(name="5", hour=5)))
+    Shelf(shelf.directory.parents[1], namespace="poimen", keep=1).write("w", fill(value(name="5", hour=5)))
     assert [shelf.value(path, at).id for at, path in shelf.files()] == ["5"]
 
 
@@ -236,13 +236,23 @@ def test_no_directory_no_snapshot(tmp_path: Path) -> None:
     """Where the directory cannot be made, or is a link, the error says so, and nothing is written through the link."""
     (tmp_path / "snapshots").write_text("in the way")
     with pytest.raises(SnapshotFailed, match="File exists"):
-        Shelf(tmp_path, keep=2).write("w", fill(value()))
+        Shelf(tmp_path, namespace="poimen", keep=2).write("w", fill(value()))
     (tmp_path / "snapshots").unlink()
     (tmp_path / "other").mkdir()
     (tmp_path / "snapshots").symlink_to(tmp_path / "other")
     with pytest.raises(SnapshotFailed, match="symbolic link"):
-        Shelf(tmp_path, keep=2).write("w", fill(value()))
+        Shelf(tmp_path, namespace="poimen", keep=2).write("w", fill(value()))
     assert not list((tmp_path / "other").iterdir())
+
+
+def test_namespaces_have_nothing_to_do_with_each_other(tmp_path: Path) -> None:
+    """Two namespaces with one data directory: neither sees, pushes out or removes the other's snapshots."""
+    ours, theirs = (Shelf(tmp_path, namespace=name, keep=1) for name in ("ours", "theirs"))
+    ours.write("nightly", fill(value("nightly", name="ours")))
+    theirs.write("nightly", fill(value("nightly", name="theirs")))
+    assert [path.parent.name for _, path in (*ours.files(), *theirs.files())] == ["ours", "theirs"]
+    assert theirs.remove("nightly") == 1
+    assert ours.open("nightly").summary["id"] == "ours"
 
 
 def test_a_link_in_the_place_of_the_file(shelf: Shelf, tmp_path: Path) -> None:
