@@ -59,8 +59,8 @@ class OwnEvents:
         return self._line(state, place, "audit.recovered", "a write that a crash cut off was removed", {"what": what})
 
     @staticmethod
-    def nothing(epoch: str, entry_id: str, kind: bytes) -> Line:
-        """An entry that tells of nothing; always the same for the same entry."""
+    def nothing(epoch: str, entry_id: str, kind: bytes) -> bytes:
+        """The event of an entry that tells of nothing; always the same for the same entry."""
         event = AuditEvent(
             event_id=f"{epoch[:12]}-{entry_id}-0",
             event_type="audit.unreadable",
@@ -70,7 +70,7 @@ class OwnEvents:
             status="failure",
             metadata={"stream_id": entry_id, "type": kind.decode("ascii", "backslashreplace")},
         )
-        return Line(epoch, entry_id, 0, True, encode_event(event.to_dict()))
+        return encode_event(event.to_dict())
 
     def _line(
         self, state: StreamState, place: str, kind: str, action: str, said: dict[str, Any], *, status: str = "success"

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from poimen_tasks.audit.event import AuditEvent, pack_event
 from poimen_tasks.audit.expand import SEALER_TYPES, expand_lines
 from poimen_tasks.audit.lines import PRINTABLE, read_event
-from poimen_tasks.audit.recorded import recorded_line
+from poimen_tasks.audit.recorded import recorded_lines
+from poimen_tasks.store.audit_scripts import Entry
 
 EPOCH, ID = "ab" * 20, "1795994842142-7"
 WORDS = st.text(max_size=12)
@@ -40,6 +41,12 @@ def payload(**changes: Any) -> bytes:
     return json.dumps({**values, **changes}, separators=(",", ":")).encode()
 
 
+def the_short_way(entry: dict[bytes, bytes], most: int) -> bytes | None:
+    """What the code for recorded events makes of it."""
+    (line,) = recorded_lines([Entry(ID, [part for field in entry.items() for part in field])], most)
+    return line
+
+
 def the_long_way(entry: dict[bytes, bytes]) -> bytes:
     """What the general code makes of it."""
     (line,) = expand_lines(EPOCH, ID, entry).events
@@ -59,7 +66,7 @@ def the_long_way(entry: dict[bytes, bytes]) -> bytes:
 def test_both_ways_lead_to_the_same_bytes(event: AuditEvent) -> None:
     """Whatever a client of ours records, the short way writes what the long one does, or leaves it to that."""
     entry = fields(pack_event(event, most=1 << 20))
-    line = recorded_line(ID, entry, 1 << 20)
+    line = the_short_way(entry, 1 << 20)
     assert line in {None, the_long_way(entry)}
 
 
@@ -72,7 +79,7 @@ def test_plain_events_take_the_short_way() -> None:
         AuditEvent(event_type="step", actor="ada", action="größer", timestamp=when, workflow="w", task="t"),
     ):
         entry = fields(pack_event(event, most=1 << 20))
-        assert recorded_line(ID, entry, 4096) == the_long_way(entry)
+        assert the_short_way(entry, 4096) == the_long_way(entry)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +113,7 @@ def test_plain_events_take_the_short_way() -> None:
 def test_anything_else_does_not(body: bytes) -> None:
     """What no client writes takes the long way, which makes one line of strict, printable JSON of it."""
     entry = fields(body)
-    assert recorded_line(ID, entry, 1 << 20) is None
+    assert the_short_way(entry, 1 << 20) is None
     line = the_long_way(entry)
     assert not line.translate(None, PRINTABLE)
     read_event(line)
@@ -117,12 +124,12 @@ def test_anything_else_does_not(body: bytes) -> None:
 )
 def test_an_id_that_is_none(header: bytes) -> None:
     """An entry whose event has no proper id takes the long way."""
-    assert recorded_line(ID, {**fields(payload()), b"h": header}, 4096) is None
+    assert the_short_way({**fields(payload()), b"h": header}, 4096) is None
 
 
 def test_a_large_event_is_left_to_who_moves_fields_out() -> None:
     """Over the limit of a line the long way keeps fields by digest."""
-    assert recorded_line(ID, fields(payload(reasoning="x" * 5_000)), 4096) is None
+    assert the_short_way(fields(payload(reasoning="x" * 5_000)), 4096) is None
 
 
 @pytest.mark.parametrize("kind", sorted(SEALER_TYPES))
