@@ -163,11 +163,11 @@ def places_of(lines: Lines) -> Columns:
         wrong = next(ident for ident in ids if not _ID.fullmatch(ident))
         raise ValueError(f"id {wrong!r:.60} is no id of a stream, like 1732893000000-0")
     ms, sub = zip(*pairs, strict=True)
-    read = dict(zip(ids, zip(map(int, ms), map(int, sub), strict=True), strict=True))
+    numbers = list(zip(map(int, ms), map(int, sub), strict=True))
+    if len(ids) != len(lines.ids):
+        numbers = list(map(dict(zip(ids, numbers, strict=True)).__getitem__, lines.ids))
     coded = {epoch: epoch.encode() for epoch in set(lines.epochs)}
-    return Columns(
-        list(map(coded.__getitem__, lines.epochs)), list(map(read.__getitem__, lines.ids)), lines.numbers, lines.lasts
-    )
+    return Columns(list(map(coded.__getitem__, lines.epochs)), numbers, lines.numbers, lines.lasts)
 
 
 def in_order(columns: Columns) -> bool:

@@ -42,8 +42,8 @@ _KEYS = {
     "event_type", "workflow_id", "task_id", "actor", "timestamp", "action", "reasoning", "input", "output", "status",
     "error", "metadata",
 }  # fmt: skip
-#: Names of an entry's fields.
-_FIELDS = [b"t", b"h", b"d"]
+#: The type of these entries.
+_RECORDED = b"audit.recorded"
 #: Those whose values may be objects.
 _PARTS = ("input", "output", "metadata")
 _LARGEST = 1e308
@@ -59,15 +59,17 @@ def recorded_lines(entries: Sequence[Entry], most: int) -> list[bytes | None]:
     times, lines = dict[str, bytes](), list[bytes | None]()
     for stream_id, flat in entries:
         line = None
-        if len(flat) == 6 and flat[1] == b"audit.recorded" and flat[::2] == _FIELDS:
+        if len(flat) == 6 and flat[1] == _RECORDED and flat[0] == b"t" and flat[2] == b"h" and flat[4] == b"d":
             header, parts = flat[3], _read(flat[5])
             if parts and (ident := _HEADER(header)) and header[4] == len(header) - 5:
                 begin, time, rest = parts
                 if time == b"null":
                     ms = stream_id.partition("-")[0]
                     time = times.get(ms) or times.setdefault(ms, _moment(int(ms)))
-                line = b'{"event_id":"%b",%b%b%b' % (ident[1], begin, time, rest)
-        lines.append(None if line is None or len(line) > most else line)
+                line = b"".join((b'{"event_id":"', ident[1], b'",', begin, time, rest))
+                if len(line) > most:
+                    line = None
+        lines.append(line)
     return lines
 
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 from redis.exceptions import RedisError, ResponseError
 
+from poimen_tasks.store.direct import pack
+from poimen_tasks.store.loader import load_script
+
 if TYPE_CHECKING:
     from poimen_tasks.store.client import Client
 
@@ -34,10 +37,15 @@ class Ahead:
         try:
             if self._connection is None:
                 self._connection = pool.connection_class(**pool.connection_kwargs)
-            self._connection.send_packed_command((self._client.packed(name, request),), check_health=False)
+            self._connection.send_packed_command((self._command(name, request),), check_health=False)
             self._asked = (name, request)
         except RedisError:
             self._connection.disconnect()
+
+    def _command(self, name: str, request: dict[str, Any]) -> bytes:
+        keys, body = self._client.keys, msgpack.packb(request, use_bin_type=False)
+        sha, layout = load_script(name).sha.encode(), keys.build("layout").encode()
+        return pack(b"EVALSHA", sha, b"1", layout, keys.root.encode(), b"ahead", b"1", body)
 
     def take(self, name: str, request: dict[str, Any]) -> Any:
         """The reply to the last request, if it is this one; None: there is none of use."""

@@ -247,12 +247,6 @@ class Client:
         value: bytes | None = self.read(run)
         return value
 
-    def packed(self, name: str, request: dict[str, Any]) -> bytes:
-        """The command that runs a script which changes nothing; the server may not know the script yet."""
-        body = msgpack.packb(request, use_bin_type=False)
-        sha = load_script(name).sha.encode()
-        return pack(b"EVALSHA", sha, b"1", self._layout.encode(), self._root, b"ahead", b"1", body)
-
     def direct(self, name: str, *arguments: bytes) -> bytes:
         """Run such a script over this thread's own connection, which is faster still.
 
