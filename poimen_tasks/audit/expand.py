@@ -83,16 +83,20 @@ def expand_lines(
         inline_bytes: how long a field may be on a line, as JSON; None: as long as it is.
     """
     lines, blobs = _lines(epoch, stream_id, fields), dict[str, bytes]()
-    if inline_bytes is not None:
+    if inline_bytes is not None and max(map(len, lines), default=0) > inline_bytes:
         for at, line in enumerate(lines):
             if len(line) > inline_bytes:
                 lines[at] = _write(move_out(json.loads(line), inline_bytes, blobs))
-    return Expanded([line.encode("ascii") for line in lines], blobs)
+    return Expanded(
+        "\n".join(lines).encode("ascii").split(b"\n") if lines else [], blobs
+    )  # at once: a third of the time
 
 
 def _lines(epoch: str, stream_id: str, fields: Mapping[bytes, bytes]) -> list[str]:
     try:
         lines = _expand(epoch, stream_id, fields)
+        if _HALF not in "".join(lines):
+            return lines
         return [line if _HALF not in line else _write(plain(json.loads(line), "event")) for line in lines]
     except (PoimenError, ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
         return [_write(_unreadable(epoch, stream_id, fields, error))]

@@ -87,9 +87,10 @@ def finished_lines(head: Head, header: Mapping[str, Any], columns: OutcomeColumn
             more += f',"item_id":{item}'
         if n in cached:
             more += ',"cached":true'
+        how, tries = behind[statuses[n] if statuses else 0], attempts[n] if attempts else 1
         lines.append(
-            f'{begin}{n}{before}{task}{middle}{when}","action":"item {item[1:-1]}{behind[statuses[n] if statuses else 0]}'
-            f'{error},"metadata":{{{shared}"position":{position},"attempts":{attempts[n] if attempts else 1}{took}{more}}}}}'
+            f'{begin}{n}{before}{task}{middle}{when}","action":"item {item[1:-1]}{how}{error},"metadata":{{{shared}'
+            f'"position":{position},"attempts":{tries}{took}{more}}}}}'
         )
     return lines
 
