@@ -90,7 +90,7 @@ def finished_lines(head: Head, header: Mapping[str, Any], columns: OutcomeColumn
         how, tries = behind[statuses[n] if statuses else 0], attempts[n] if attempts else 1
         lines.append(
             f'{begin}{n}{before}{task}{middle}{when}","action":"item {item[1:-1]}{how}{error},"metadata":{{{shared}'
-            f'"position":{position},"attempts":{tries}{took}{more}}}}}'
+            f'"position":{position},"attempts":{tries:d}{took}{more}}}}}'
         )
     return lines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from poimen_tasks.audit.event import AuditEvent
+from poimen_tasks.audit.event import AuditEvent, moment_of
 from poimen_tasks.audit.expand import encode_event
 from poimen_tasks.audit.lines import Line
 from poimen_tasks.store.audit_scripts import StreamState
@@ -65,7 +65,7 @@ class OwnEvents:
             event_id=f"{epoch[:12]}-{entry_id}-0",
             event_type="audit.unreadable",
             actor="sealer",
-            timestamp=datetime.fromtimestamp(int(entry_id.partition("-")[0]) / 1000, UTC),
+            timestamp=moment_of(entry_id),
             action="an entry tells of nothing",
             status="failure",
             metadata={"stream_id": entry_id, "type": kind.decode("ascii", "backslashreplace")},

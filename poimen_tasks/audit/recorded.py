@@ -10,11 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from poimen_tasks.audit.event import check_type
+from poimen_tasks.audit.event import check_type, iso, moment_of
 from poimen_tasks.errors import PoimenError
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["may_record", "recorded_lines"]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: A msgpack map with one short text, the event's id.
 _HEADER = re.compile(rb"\x81\xa1i\xd9[\x01-\x80]([A-Za-z0-9][A-Za-z0-9_.:-]{0,127})").fullmatch
 _NAME = rb'"[ !#-\[\]-~]*+"'
@@ -65,7 +63,7 @@ def recorded_lines(entries: Sequence[Entry], most: int) -> list[bytes | None]:
                 begin, time, rest = parts
                 if time == b"null":
                     ms = stream_id.partition("-")[0]
-                    time = times.get(ms) or times.setdefault(ms, _moment(int(ms)))
+                    time = times.get(ms) or times.setdefault(ms, f'"{iso(moment_of(stream_id))}"'.encode())
                 line = b"".join((b'{"event_id":"', ident[1], b'",', begin, time, rest))
                 if len(line) > most:
                     line = None
@@ -126,11 +124,6 @@ def _is_sound(payload: bytes) -> bool:
     except (ValueError, StopIteration, RecursionError):
         return False
     return True
-
-
-def _moment(ms: int) -> bytes:
-    """Milliseconds since 1970 as JSON."""
-    return f'"{(_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="microseconds")}"'.encode()
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

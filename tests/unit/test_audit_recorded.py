@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from poimen_tasks.audit.expand import SEALER_TYPES, expand_lines
 from poimen_tasks.audit.lines import PRINTABLE, read_event
 from poimen_tasks.audit.recorded import recorded_lines
 from poimen_tasks.store.audit_scripts import Entry
+from poimen_tasks.store.wire import encode_outcomes
 
 EPOCH, ID = "ab" * 20, "1795994842142-7"
 WORDS = st.text(max_size=12)
@@ -139,3 +141,24 @@ def test_what_the_sealer_says_cannot_be_forged(kind: str) -> None:
         line = json.loads(the_long_way(entry))
         assert line["event_type"] == "audit.unreadable"
         assert kind in line["error"]
+
+
+def test_an_id_beyond_all_calendars() -> None:
+    """An entry that somebody gave an id of no time is sealed as any other: as of the last day."""
+    entry, late = fields(payload()), f"{(1 << 64) - 1}-0"
+    (line,) = expand_lines(EPOCH, late, entry).events
+    assert recorded_lines([Entry(late, [part for field in entry.items() for part in field])], 4096) == [line]
+    assert b'"timestamp":"9999-12-31T23:59:59.999000+00:00"' in line
+    (unread,) = expand_lines(EPOCH, late, {b"t": b"\xff"}).events
+    assert b'"event_type":"audit.unreadable"' in unread
+
+
+def test_nothing_of_a_payload_gets_onto_a_line_as_it_is() -> None:
+    """Attempts that are text could be anything else in JSON, another line too: the entry is unreadable."""
+    header = msgpack.packb({"b": "b", "w": "w", "s": "d", "a": "a", "ok": 1})
+    for tries in ("1\n{}", '1,"x":1', 1.5):
+        blob = encode_outcomes(
+            positions=range(1), started=[1.0], durations=[0.1], worker="w", enqueued=0.5, attempts=[tries]
+        )  # fmt: skip
+        (line,) = expand_lines(EPOCH, ID, {b"t": b"item.finished", b"h": header, b"d": blob}).events
+        assert b'"event_type":"audit.unreadable"' in line
