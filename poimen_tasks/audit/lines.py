@@ -117,7 +117,8 @@ _ONE = re.compile(rb"".join(_PARTS))
 PRINTABLE = bytes(range(0x20, 0x7F))
 _EPOCH = re.compile(r"[0-9a-f]{1,64}").fullmatch
 _LAST = '"last":true,'
-_ID = re.compile(r"^(0|[1-9]\d{0,19}+)-(0|[1-9]\d{0,19}+)$", re.MULTILINE)
+_TEXT_ID = r"(?:0|[1-9][0-9]{0,19}+)-(?:0|[1-9][0-9]{0,19}+)"
+_ID, _IDS = re.compile(_TEXT_ID).fullmatch, re.compile(rf"{_TEXT_ID}(?:\n{_TEXT_ID})*+").fullmatch
 
 
 def encode(seq: int, lines: Lines) -> list[bytes]:
@@ -158,12 +159,11 @@ def places_of(lines: Lines) -> Columns:
             raise ValueError(f"epoch {epoch!r:.80} is not 1 to 64 hex digits")
     ids = list(dict.fromkeys(lines.ids))
     text = "\n".join(ids)
-    pairs = _ID.findall(text)
-    if len(pairs) != len(ids) or text.count("\n") != len(ids) - 1:
-        wrong = next(ident for ident in ids if not _ID.fullmatch(ident))
+    if not _IDS(text) or text.count("\n") != len(ids) - 1:
+        wrong = next(ident for ident in ids if not _ID(ident))
         raise ValueError(f"id {wrong!r:.60} is no id of a stream, like 1732893000000-0")
-    ms, sub = zip(*pairs, strict=True)
-    numbers = list(zip(map(int, ms), map(int, sub), strict=True))
+    parts = list(map(int, text.replace("\n", "-").split("-")))
+    numbers = list(zip(parts[::2], parts[1::2], strict=True))
     if len(ids) != len(lines.ids):
         numbers = list(map(dict(zip(ids, numbers, strict=True)).__getitem__, lines.ids))
     coded = {epoch: epoch.encode() for epoch in set(lines.epochs)}
