@@ -74,7 +74,7 @@ class Source:
             SealerConflict: another one lives.
             StoreUnavailable: the server does not answer.
         """
-        self._ahead.drop()  # what was asked of the stream as it was
+        self._ahead.close()  # what was asked of the stream as it was
         self.state = self._audit.register_sealer(self._token, who=self.who, home=self._home, lease=self._lease)
         return self.state
 
@@ -112,10 +112,10 @@ class Source:
 
     def rewind(self, above: str) -> None:
         """No entry gets an id up to this one."""
-        self._ahead.drop()
+        self._ahead.close()
         self.state = self._audit.rewind_stream(self._token, self.state.epoch, above=above)
 
     def leave(self) -> None:
         """Stop in order: the next sealer need not wait."""
-        self._ahead.drop()
+        self._ahead.close()
         self._audit.leave_sealer(self._token)

@@ -68,5 +68,10 @@ class Ahead:
     def drop(self) -> None:
         """Forget what was asked for."""
         if self._asked is not None:
-            self._asked = None
+            self.close()
+
+    def close(self) -> None:
+        """Forget it, and connect anew at the next question: it may be another server by then."""
+        self._asked = None
+        if self._connection is not None:
             self._connection.disconnect()
