@@ -17,7 +17,7 @@ from poimen_tasks.audit.event import check_type, iso, moment_of
 from poimen_tasks.errors import PoimenError
 
 if TYPE_CHECKING:
-    from poimen_tasks.store.audit_scripts import Entry
+    from poimen_tasks.store.audit_scripts import RawEntry
 
 __all__ = ["may_record", "recorded_lines"]
 
@@ -47,7 +47,7 @@ _PARTS = ("input", "output", "metadata")
 _LARGEST = 1e308
 
 
-def recorded_lines(entries: Sequence[Entry], most: int) -> list[bytes | None]:
+def recorded_lines(entries: Sequence[RawEntry], most: int) -> list[bytes | None]:
     """The events of entries of type `audit.recorded`, as they are sealed; None where the long way is to be taken.
 
     Args:

@@ -20,7 +20,7 @@ from poimen_tasks.audit.lines import Line, Lines
 from poimen_tasks.audit.own_events import OwnEvents
 from poimen_tasks.audit.recorded import recorded_lines
 from poimen_tasks.errors import StoreRefused, StoreUnavailable
-from poimen_tasks.store.audit_scripts import Entry, StreamChanged, StreamState
+from poimen_tasks.store.audit_scripts import RawEntry, StreamChanged, StreamState
 
 if TYPE_CHECKING:
     from poimen_tasks.audit.content import ContentStore
@@ -161,7 +161,7 @@ class Sealer:
                 self._source.position, count = entries[-1].id, count + len(entries)
         return count
 
-    def _expand(self, entries: list[Entry]) -> Iterator[Lines]:
+    def _expand(self, entries: list[RawEntry]) -> Iterator[Lines]:
         """The lines of entries, so many at a time as stay in the processor's cache."""
         epoch, recorded = self._source.state.epoch, recorded_lines(entries, self._inline)
         if None not in recorded:
@@ -175,13 +175,13 @@ class Sealer:
                 lines = Lines.of(())
         yield lines
 
-    def _lines(self, entry: Entry) -> list[Line]:
+    def _lines(self, entry: RawEntry) -> list[Line]:
         """An entry's lines."""
         epoch = self._source.state.epoch
         events = self._events(epoch, entry)
         return [Line(epoch, entry.id, n, n == len(events) - 1, event) for n, event in enumerate(events)]
 
-    def _events(self, epoch: str, entry: Entry) -> list[bytes]:
+    def _events(self, epoch: str, entry: RawEntry) -> list[bytes]:
         """The events of an entry; what is too large for a line is kept beside the log first."""
         expanded = expand_lines(epoch, entry.id, entry.fields, inline_bytes=self._inline)
         for data in expanded.blobs.values():

@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 
 from poimen_tasks.store.ahead import Ahead
-from poimen_tasks.store.audit_scripts import AuditScripts, Entry, StreamState
+from poimen_tasks.store.audit_scripts import AuditScripts, RawEntry, StreamState
 
 __all__ = ["BEGIN", "Source", "home_of", "number_of", "text_of"]
 
@@ -78,7 +78,7 @@ class Source:
         self.state = self._audit.register_sealer(self._token, who=self.who, home=self._home, lease=self._lease)
         return self.state
 
-    def read(self, *, after: str, most: str | None = None) -> tuple[list[Entry], bool]:
+    def read(self, *, after: str, most: str | None = None) -> tuple[list[RawEntry], bool]:
         """Entries behind an id; the flag says that there may be more. Those are on their way then."""
         return self._audit.read_audit(
             self._token,

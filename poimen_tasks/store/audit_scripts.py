@@ -14,7 +14,7 @@ from poimen_tasks.store.ahead import Ahead
 from poimen_tasks.store.client import Client, Refusal
 from poimen_tasks.store.scripts import new_owner
 
-__all__ = ["AuditScripts", "Entry", "StreamChanged", "StreamState"]
+__all__ = ["AuditScripts", "Entry", "RawEntry", "StreamChanged", "StreamState"]
 
 
 class StreamChanged(Exception):
@@ -22,11 +22,18 @@ class StreamChanged(Exception):
 
 
 class Entry(NamedTuple):
-    """One entry of the stream.
+    """One entry of the stream."""
+
+    id: str
+    fields: dict[bytes, bytes]
+
+
+class RawEntry(NamedTuple):
+    """One entry of the stream, as a sealer reads it: of most it wants each field once.
 
     Attributes:
         id: its id.
-        flat: names and values of its fields in turn, as the server returned them.
+        flat: names and values of its fields in turn.
     """
 
     id: str
@@ -138,7 +145,7 @@ class AuditScripts:
         size: int,
         most: str | None = None,
         ahead: Ahead | None = None,
-    ) -> tuple[list[Entry], bool]:
+    ) -> tuple[list[RawEntry], bool]:
         """Entries behind an id, at most `count` and about `size` bytes; the flag says that there may be more.
 
         With `ahead` the entries behind those are asked for at once, for the next call.
@@ -152,7 +159,7 @@ class AuditScripts:
         rows, full = reply[b"entries"], bool(reply[b"full"])
         if ahead and full and rows:
             ahead.ask("read_audit", {**request, "after": rows[-1][0].decode()})
-        return [Entry(ident.decode(), flat) for ident, flat in rows], full
+        return [RawEntry(ident.decode(), flat) for ident, flat in rows], full
 
     def await_audit(self, after: str, *, seconds: float) -> bool:
         """Wait until there is an entry behind an id; False when there is none after that time."""

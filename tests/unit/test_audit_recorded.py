@@ -15,7 +15,7 @@ from poimen_tasks.audit.event import AuditEvent, pack_event
 from poimen_tasks.audit.expand import SEALER_TYPES, expand_lines
 from poimen_tasks.audit.lines import PRINTABLE, read_event
 from poimen_tasks.audit.recorded import recorded_lines
-from poimen_tasks.store.audit_scripts import Entry
+from poimen_tasks.store.audit_scripts import RawEntry
 from poimen_tasks.store.wire import encode_outcomes
 
 EPOCH, ID = "ab" * 20, "1795994842142-7"
@@ -45,7 +45,7 @@ def payload(**changes: Any) -> bytes:
 
 def the_short_way(entry: dict[bytes, bytes], most: int) -> bytes | None:
     """What the code for recorded events makes of it."""
-    (line,) = recorded_lines([Entry(ID, [part for field in entry.items() for part in field])], most)
+    (line,) = recorded_lines([RawEntry(ID, [part for field in entry.items() for part in field])], most)
     return line
 
 
@@ -147,7 +147,7 @@ def test_an_id_beyond_all_calendars() -> None:
     """An entry that somebody gave an id of no time is sealed as any other: as of the last day."""
     entry, late = fields(payload()), f"{(1 << 64) - 1}-0"
     (line,) = expand_lines(EPOCH, late, entry).events
-    assert recorded_lines([Entry(late, [part for field in entry.items() for part in field])], 4096) == [line]
+    assert recorded_lines([RawEntry(late, [part for field in entry.items() for part in field])], 4096) == [line]
     assert b'"timestamp":"9999-12-31T23:59:59.999000+00:00"' in line
     (unread,) = expand_lines(EPOCH, late, {b"t": b"\xff"}).events
     assert b'"event_type":"audit.unreadable"' in unread
