@@ -15,7 +15,7 @@ from poimen_tasks.audit.plain import plain_json, plain_text
 from poimen_tasks.errors import InvalidArgument
 from poimen_tasks.ids import check_label, check_name
 
-__all__ = ["RESERVED", "AuditEvent", "check_type", "copy_of", "fill_in", "iso", "pack_event"]
+__all__ = ["RESERVED", "AuditEvent", "check_type", "copy_of", "fill_in", "iso", "moment_of", "pack_event"]
 
 #: First words of the types that the system itself writes: nobody else may, or its word would be no evidence.
 RESERVED = frozenset(
@@ -28,6 +28,8 @@ RESERVED = frozenset(
 EMPTY = '""'
 _MOST_ACTION = 10_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Milliseconds to the end of the year 9999.
+_LAST = 253_402_300_799_999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +124,13 @@ def fill_in(event: AuditEvent, own: str, stream_id: str) -> AuditEvent:
     """
     object.__setattr__(event, "event_id", own)
     if event.timestamp is None:
-        when = _EPOCH + timedelta(milliseconds=int(stream_id.partition("-")[0]))
-        object.__setattr__(event, "timestamp", when)
+        object.__setattr__(event, "timestamp", moment_of(stream_id))
     return event
+
+
+def moment_of(stream_id: str) -> datetime:
+    """When an entry was added: its id says so. Somebody may have given one beyond all calendars: the last day then."""
+    return _EPOCH + timedelta(milliseconds=min(_LAST, int(stream_id.partition("-")[0])))
 
 
 def copy_of(event: AuditEvent) -> AuditEvent:

@@ -10,13 +10,12 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgpack
 
 from poimen_tasks._json import compact_writer
-from poimen_tasks.audit.event import iso
+from poimen_tasks.audit.event import iso, moment_of
 from poimen_tasks.audit.items import expand_items, finished_lines
 from poimen_tasks.audit.plain import plain
 from poimen_tasks.audit.recorded import may_record
@@ -38,7 +37,6 @@ LARGE = ("reasoning", "input", "output", "error", "metadata")
 _EMPTY: dict[str, Any] = {"reasoning": "", "input": None, "output": None, "error": None, "metadata": {}}
 #: How half of a character looks, which no strict parser takes; and a whole one beyond the first 65,536.
 _HALF = "\\ud"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _write = compact_writer()
 
@@ -83,16 +81,20 @@ def expand_lines(
         inline_bytes: how long a field may be on a line, as JSON; None: as long as it is.
     """
     lines, blobs = _lines(epoch, stream_id, fields), dict[str, bytes]()
-    if inline_bytes is not None:
+    if inline_bytes is not None and max(map(len, lines), default=0) > inline_bytes:
         for at, line in enumerate(lines):
             if len(line) > inline_bytes:
                 lines[at] = _write(move_out(json.loads(line), inline_bytes, blobs))
-    return Expanded([line.encode("ascii") for line in lines], blobs)
+    return Expanded(
+        "\n".join(lines).encode("ascii").split(b"\n") if lines else [], blobs
+    )  # at once: a third of the time
 
 
 def _lines(epoch: str, stream_id: str, fields: Mapping[bytes, bytes]) -> list[str]:
     try:
         lines = _expand(epoch, stream_id, fields)
+        if _HALF not in "".join(lines):
+            return lines
         return [line if _HALF not in line else _write(plain(json.loads(line), "event")) for line in lines]
     except (PoimenError, ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
         return [_write(_unreadable(epoch, stream_id, fields, error))]
@@ -128,7 +130,7 @@ def _expand(epoch: str, stream_id: str, fields: Mapping[bytes, bytes]) -> list[s
     if kind in SEALER_TYPES:
         raise ValueError(f"events of type {kind} are written by the sealer alone")
     header = read_header(fields[b"h"])
-    head = Head.read(kind, header, prefix=f"{epoch[:12]}-{stream_id}-", at=_moment(stream_id))
+    head = Head.read(kind, header, prefix=f"{epoch[:12]}-{stream_id}-", at=moment_of(stream_id))
     if kind == "item.finished" and payload:
         columns = decode_outcomes(payload)
         return [] if columns is None else finished_lines(head, header, columns)
@@ -138,15 +140,11 @@ def _expand(epoch: str, stream_id: str, fields: Mapping[bytes, bytes]) -> list[s
     return list(map(_write, events))
 
 
-def _moment(stream_id: str) -> datetime:
-    return _EPOCH + timedelta(milliseconds=int(stream_id.partition("-")[0]))
-
-
 def _recorded(stream_id: str, fields: Mapping[bytes, bytes]) -> dict[str, Any]:
     """What somebody recorded: the entry has the event, but for its id and, mostly, its time."""
     header = msgpack.unpackb(fields[b"h"])
     values: dict[str, Any] = json.loads(fields[b"d"])
-    when = values.pop("timestamp") or iso(_moment(stream_id))
+    when = values.pop("timestamp") or iso(moment_of(stream_id))
     if not may_record(json.dumps(values["event_type"]).encode()):
         raise ValueError(f"event_type {values['event_type']!r:.80} is none that may be recorded")
     kind, workflow, task, actor = (values.pop(name) for name in ("event_type", "workflow_id", "task_id", "actor"))
@@ -189,7 +187,7 @@ def _unreadable(epoch: str, stream_id: str, fields: Mapping[bytes, bytes], error
         "workflow_id": None,
         "task_id": None,
         "actor": "system",
-        "timestamp": iso(_moment(stream_id)),
+        "timestamp": iso(moment_of(stream_id)),
         "action": f"entry {stream_id} of the stream could not be read",
         "reasoning": "",
         "input": None,

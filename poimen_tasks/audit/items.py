@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate
 from json.encoder import encode_basestring_ascii as _json
 from typing import Any
 
@@ -76,26 +75,32 @@ def finished_lines(head: Head, header: Mapping[str, Any], columns: OutcomeColumn
     errors = {row[0]: (row[1], row[2]) for row in columns.errors or ()}
     cached = frozenset(columns.cached or ())
     before, middle, shared = _constants(head, header)
-    lines, batch = [], _json(str(head.batch))[1:-1]
-    for n, (position, item, task, end) in enumerate(
-        zip(positions, items, tasks, _ends(columns, len(items), head), strict=True)
-    ):
-        status = columns.statuses[n] if columns.statuses else 0
+    begin, behind = f'{{"event_id":"{head.prefix}', [_behind(head, status) for status in range(len(_WORDS))]
+    statuses, attempts, lines = columns.statuses, columns.attempts, list[str]()
+    rows = zip(positions, items, tasks, _ends(columns, len(items), head), strict=True)
+    for n, (position, item, task, (when, took)) in enumerate(rows):
         error, more = "null", ""
         if n in errors:
             error = _json(": ".join(filter(None, errors[n])))
             more = f',"error_type":{_json(errors[n][0])}'
-        if task not in {item, "null"}:
+        if task not in (item, "null"):
             more += f',"item_id":{item}'
         if n in cached:
             more += ',"cached":true'
-        attempts = columns.attempts[n] if columns.attempts else 1
+        how, tries = behind[statuses[n] if statuses else 0], attempts[n] if attempts else 1
         lines.append(
-            f'{{"event_id":"{head.prefix}{n}{before}{task}{middle}{end[0]}","action":"item {item[1:-1]} of batch '
-            f'{batch} {_WORDS[status]}","reasoning":"","input":null,"output":null,"status":"{_STATUSES[status]}",'
-            f'"error":{error},"metadata":{{{shared}"position":{position},"attempts":{attempts}{end[1]}{more}}}}}'
+            f'{begin}{n}{before}{task}{middle}{when}","action":"item {item[1:-1]}{how}{error},"metadata":{{{shared}'
+            f'"position":{position},"attempts":{tries:d}{took}{more}}}}}'
         )
     return lines
+
+
+def _behind(head: Head, status: int) -> str:
+    """What stands between an item's name in the action and its error."""
+    return (
+        f' of batch {_json(str(head.batch))[1:-1]} {_WORDS[status]}","reasoning":"","input":null,"output":null,'
+        f'"status":"{_STATUSES[status]}","error":'
+    )
 
 
 def _tasks(head: Head, header: Mapping[str, Any], positions: Sequence[int], items: list[str]) -> list[str]:
@@ -118,14 +123,16 @@ def _ends(columns: OutcomeColumns, count: int, head: Head) -> list[tuple[str, st
     """When each item ended; and, for its metadata, how long its body took and how long it had waited, in seconds."""
     if columns.starts is None or columns.durations is None:
         return [(iso(head.at), "")] * count
-    base, enqueued = round(columns.base * 1e6), columns.enqueued
+    began, since = round(columns.base * 1e6), columns.enqueued
+    marks = [round(one * 1e6) for one in since] if isinstance(since, list) else [round(since * 1e6)] * count
     second, text, made = -1, "", []
-    for at, (shift, duration) in enumerate(zip(accumulate(columns.starts), columns.durations, strict=True)):
-        began = base + shift
+    for at, (shift, duration) in enumerate(zip(columns.starts, columns.durations, strict=True)):
+        began += shift
         whole, micros = divmod(began + duration, 1_000_000)
         if whole != second:
             second, text = whole, (_EPOCH + timedelta(seconds=whole)).isoformat(timespec="seconds")[:-6]
-        since = enqueued[at] if isinstance(enqueued, list) else enqueued
-        wait = f',"queue_wait":{max(0, began - round(since * 1e6)) / 1e6!r}' if since else ""
-        made.append((f"{text}.{micros:06d}+00:00", f',"duration":{duration / 1e6!r}{wait}'))
+        took = f',"duration":{duration / 1e6!r}'
+        if mark := marks[at]:
+            took += f',"queue_wait":{max(0, began - mark) / 1e6!r}'
+        made.append((f"{text}.{micros:06d}+00:00", took))
     return made

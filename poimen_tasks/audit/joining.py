@@ -17,7 +17,7 @@ from poimen_tasks.audit.own_events import OwnEvents
 from poimen_tasks.audit.segments import read_lines
 from poimen_tasks.audit.source import BEGIN, Source, number_of, text_of
 from poimen_tasks.errors import SealerConflict
-from poimen_tasks.store.audit_scripts import Entry, StreamState
+from poimen_tasks.store.audit_scripts import RawEntry, StreamState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,7 +74,7 @@ def refuse_foreign(log: SealedLog, state: StreamState) -> None:
 
 
 def join(
-    log: SealedLog, source: Source, own: OwnEvents, expand: Callable[[Entry], list[Line]], *, fork: bool = False
+    log: SealedLog, source: Source, own: OwnEvents, expand: Callable[[RawEntry], list[Line]], *, fork: bool = False
 ) -> bool:
     """Register, and bring disk and stream together; afterwards everything up to `source.position` is sealed.
 
@@ -112,7 +112,9 @@ def _is_foreign(log: SealedLog, state: StreamState) -> bool:
 
 
 class _Joining:
-    def __init__(self, log: SealedLog, source: Source, own: OwnEvents, expand: Callable[[Entry], list[Line]]) -> None:
+    def __init__(
+        self, log: SealedLog, source: Source, own: OwnEvents, expand: Callable[[RawEntry], list[Line]]
+    ) -> None:
         self._log = log
         self._source = source
         self._own = own
@@ -186,7 +188,7 @@ class _Joining:
                 missing.discard(number)
         return _Found(there, new, sorted(missing))
 
-    def _is_another(self, entry: Entry, tail: Tail) -> bool:
+    def _is_another(self, entry: RawEntry, tail: Tail) -> bool:
         number, crc = number_of(entry.id), zlib.crc32(self._expand(entry)[0].event)
         return tail.crcs[number] != crc and (number, crc) not in tail.again
 
@@ -202,7 +204,7 @@ class _Joining:
             if number_of(entry.id) in new:
                 self._log.append(self._expand(entry))
 
-    def _up_to(self, top: int) -> Iterator[Entry]:
+    def _up_to(self, top: int) -> Iterator[RawEntry]:
         after, full = self._state.cursor or BEGIN, True
         while full:
             entries, full = self._source.read(after=after, most=text_of(top))

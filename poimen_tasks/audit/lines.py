@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 import zlib
 from collections.abc import Sequence
-from operator import lt
-from typing import NamedTuple
+from operator import eq, le, lt, not_
+from typing import NamedTuple, Self
 
 __all__ = [
-    "LINE", "PRINTABLE", "Columns", "Head", "Line", "Place", "encode", "event_type", "follows", "head_of", "in_order",
-    "places_of", "problem_of", "read_event",
+    "LINE", "PRINTABLE", "Columns", "Head", "Line", "Lines", "Place", "encode", "event_type", "follows", "head_of",
+    "in_order", "places_of", "problem_of", "read_event",
 ]  # fmt: skip
 
 
@@ -42,6 +43,42 @@ class Line(NamedTuple):
     n: int
     last: bool
     event: bytes
+
+
+class Lines(NamedTuple):
+    """Many lines, a column for each field of `Line`; what is done to all of them at once costs a tenth."""
+
+    epochs: list[str]
+    ids: list[str]
+    numbers: list[int]
+    lasts: list[bool]
+    events: list[bytes]
+
+    @classmethod
+    def of(cls, lines: Sequence[Line]) -> Self:
+        """The columns of lines."""
+        return cls(*map(list, zip(*lines, strict=True))) if lines else cls([], [], [], [], [])
+
+    @classmethod
+    def single(cls, epoch: str, ids: list[str], events: list[bytes]) -> Self:
+        """Entries of a line each."""
+        count = len(ids)
+        return cls([epoch] * count, ids, [0] * count, [True] * count, events)
+
+    def add(self, epoch: str, ident: str, events: list[bytes]) -> None:
+        """Add a whole entry, of at least one line."""
+        count = len(events)
+        self.epochs.extend([epoch] * count)
+        self.ids.extend([ident] * count)
+        self.numbers.extend(range(count))
+        self.lasts.extend([False] * (count - 1))
+        self.lasts.append(True)
+        self.events.extend(events)
+
+    def part(self, start: int, end: int) -> Lines:
+        """Some of them."""
+        epochs, ids, numbers, lasts, events = self
+        return Lines(epochs[start:end], ids[start:end], numbers[start:end], lasts[start:end], events[start:end])
 
 
 class Place(NamedTuple):
@@ -79,51 +116,58 @@ _ONE = re.compile(rb"".join(_PARTS))
 #: What may stand in a line, besides its newline.
 PRINTABLE = bytes(range(0x20, 0x7F))
 _EPOCH = re.compile(r"[0-9a-f]{1,64}").fullmatch
-_ID = re.compile(r"^(0|[1-9]\d{0,19}+)-(0|[1-9]\d{0,19}+)$", re.MULTILINE)
+_LAST = '"last":true,'
+_TEXT_ID = r"(?:0|[1-9][0-9]{0,19}+)-(?:0|[1-9][0-9]{0,19}+)"
+_ID, _IDS = re.compile(_TEXT_ID).fullmatch, re.compile(rf"{_TEXT_ID}(?:\n{_TEXT_ID})*+").fullmatch
 
 
-def encode(seq: int, lines: Sequence[Line]) -> list[bytes]:
+def encode(seq: int, lines: Lines) -> list[bytes]:
     """The lines' bytes without newlines, numbered from `seq`."""
-    crc32 = zlib.crc32
+    epochs, ids, numbers, lasts, events = lines
+    count = len(events)
+    crcs = struct.pack(f">{count}I", *map(zlib.crc32, events)).hex(" ", 4).split()
+    columns = zip(range(seq, seq + count), epochs, ids, numbers, lasts, crcs, events, strict=True)
     return [
-        b'{"seq":%d,"epoch":"%b","id":"%b","n":%d,%b"crc":"%08x","event":%b}'
-        % (at, epoch.encode(), ident.encode(), n, b'"last":true,' if last else b"", crc32(event), event)
-        for at, (epoch, ident, n, last, event) in enumerate(lines, seq)
+        f'{{"seq":{at},"epoch":"{epoch}","id":"{ident}","n":{n},{_LAST if last else ""}"crc":"{crc}","event":'.encode()
+        + event
+        + b"}"
+        for at, epoch, ident, n, last, crc, event in columns
     ]
 
 
-def places_of(lines: Sequence[Line]) -> Columns:
-    """Where lines that are handed over stand.
-
-    Raises:
-        ValueError: an epoch or an id is none.
-    """
-    epochs, ids, numbers, lasts, _ = zip(*lines, strict=True)
-    for epoch in set(epochs):
-        if not _EPOCH(epoch):
-            raise ValueError(f"epoch {epoch!r:.80} is not 1 to 64 hex digits")
-    text = "\n".join(ids)
-    pairs = _ID.findall(text)
-    if len(pairs) != len(ids) or text.count("\n") != len(ids) - 1:
-        wrong = next(ident for ident in ids if not _ID.fullmatch(ident))
-        raise ValueError(f"id {wrong!r:.60} is no id of a stream, like 1732893000000-0")
-    ms, sub = zip(*pairs, strict=True)
-    coded = {epoch: epoch.encode() for epoch in set(epochs)}
-    return Columns(list(map(coded.__getitem__, epochs)), list(map(int, ms)), list(map(int, sub)), numbers, lasts)
-
-
 class Columns(NamedTuple):
-    """The places of many lines, a column each; what is done to all of them at once costs a tenth."""
+    """The places of many lines, a column each; `ids` are both numbers of each."""
 
     epochs: Sequence[bytes]
-    ms: Sequence[int]
-    sub: Sequence[int]
+    ids: Sequence[tuple[int, int]]
     numbers: Sequence[int]
     lasts: Sequence[bool]
 
     def place(self, at: int) -> Place:
         """Where one of them stands."""
-        return Place(self.epochs[at], self.ms[at], self.sub[at], self.numbers[at], self.lasts[at])
+        return Place(self.epochs[at], *self.ids[at], self.numbers[at], self.lasts[at])
+
+
+def places_of(lines: Lines) -> Columns:
+    """Where lines that are handed over stand.
+
+    Raises:
+        ValueError: an epoch or an id is none.
+    """
+    for epoch in set(lines.epochs):
+        if not _EPOCH(epoch):
+            raise ValueError(f"epoch {epoch!r:.80} is not 1 to 64 hex digits")
+    ids = list(dict.fromkeys(lines.ids))
+    text = "\n".join(ids)
+    if not _IDS(text) or text.count("\n") != len(ids) - 1:
+        wrong = next(ident for ident in ids if not _ID(ident))
+        raise ValueError(f"id {wrong!r:.60} is no id of a stream, like 1732893000000-0")
+    parts = list(map(int, text.replace("\n", "-").split("-")))
+    numbers = list(zip(parts[::2], parts[1::2], strict=True))
+    if len(ids) != len(lines.ids):
+        numbers = list(map(dict(zip(ids, numbers, strict=True)).__getitem__, lines.ids))
+    coded = {epoch: epoch.encode() for epoch in set(lines.epochs)}
+    return Columns(list(map(coded.__getitem__, lines.epochs)), numbers, lines.numbers, lines.lasts)
 
 
 def in_order(columns: Columns) -> bool:
@@ -131,20 +175,19 @@ def in_order(columns: Columns) -> bool:
 
     The first line may be any line of its entry.
     """
-    epochs, ms, sub, numbers, lasts = columns
+    epochs, ids, numbers, lasts = columns
     if len(set(epochs)) > 1:
         return False
-    whole = all(lasts)
-    if whole and all(map(lt, ms, ms[1:])):
-        return not any(numbers[1:])
-    ids = list(zip(ms, sub, strict=True))
-    if whole:
-        return not any(numbers[1:]) and all(map(lt, ids, ids[1:]))
+    after = ids[1:]
+    if all(lasts):
+        return not any(numbers[1:]) and all(map(lt, ids, after))
     expected = [0 if last else number + 1 for number, last in zip(numbers, lasts, strict=True)]
-    if expected[:-1] != list(numbers[1:]):
-        return False
     # Rising where an entry begins, the same one within it.
-    return all(one < other if last else one == other for last, one, other in zip(lasts, ids, ids[1:], strict=False))
+    return (
+        expected[:-1] == list(numbers[1:])
+        and list(map(eq, ids, after)) == list(map(not_, lasts[:-1]))
+        and all(map(le, ids, after))
+    )
 
 
 def head_of(line: bytes) -> Head:

@@ -15,7 +15,7 @@ from typing import Self
 
 from poimen_tasks.audit.disk import Disk
 from poimen_tasks.audit.keys import Signer, check_origin, key_at
-from poimen_tasks.audit.lines import PRINTABLE, Columns, Line, encode, event_type, follows, in_order, places_of
+from poimen_tasks.audit.lines import PRINTABLE, Columns, Line, Lines, encode, event_type, follows, in_order, places_of
 from poimen_tasks.audit.merkle import EMPTY, leaf_hashes
 from poimen_tasks.audit.note import Checkpoint, open_checkpoint, read_note, sign_checkpoint
 from poimen_tasks.audit.recovery import Recovered, day_of, recover
@@ -24,7 +24,7 @@ from poimen_tasks.audit.tail import Lock, Tail, identity
 from poimen_tasks.audit.tiles import Tile, TileReader
 from poimen_tasks.errors import AuditCorrupt, AuditDiskError, AuditUnavailable, InvalidArgument
 
-__all__ = ["Line", "SealedLog", "read_lines", "sealed_size"]
+__all__ = ["Line", "Lines", "SealedLog", "read_lines", "sealed_size"]
 
 _MIB = 1 << 20
 # Bytes of a line beside its event, at most about; and lines that are made at a time.
@@ -110,11 +110,11 @@ class SealedLog:
         """Epoch and id of the last line; None: there is none."""
         return (self._place.epoch.decode(), self._place.id) if self._place else None
 
-    def append(self, lines: Sequence[Line], *, day: str | None = None) -> None:
+    def append(self, lines: Sequence[Line] | Lines, *, day: str | None = None) -> None:
         """Write whole entries behind the last line; they are on the disk after the next `seal`.
 
         Args:
-            lines: in order; the last one ends its entry.
+            lines: in order, one by one or as columns; the last one ends its entry.
             day: the UTC day, as 2025-11-29; another one than before closes the segment. None: that of the first
                 line's id.
 
@@ -123,15 +123,16 @@ class SealedLog:
             AuditCorrupt: the files were changed by somebody else.
             AuditDiskError: the disk is full or broken; open the log again.
         """
-        if not lines:
+        block = lines if isinstance(lines, Lines) else Lines.of(lines)
+        if not block.events:
             return
         with self._usable():
-            columns = self._checked(lines)
-            length = sum(len(line.event) + _FRAME for line in lines)
+            columns, count = self._checked(block), len(block.events)
+            length = sum(map(len, block.events)) + count * _FRAME
             tail = self._room(length, day_of(columns.place(0)) if day is None else day)
             # By slices that stay in the processor's cache: a line is made, written and hashed while it is there.
-            for at in range(0, len(lines), _SLICE):
-                made = encode(self.size + self.unsealed, lines[at : at + _SLICE])
+            for at in range(0, count, _SLICE):
+                made = encode(self.size + self.unsealed, block.part(at, at + _SLICE))
                 self._pending.append(leaf_hashes(made))
                 self.unsealed += len(made)
                 tail.write(b"\n".join((*made, b"")))
@@ -188,23 +189,19 @@ class SealedLog:
             self._failed = str(error) or type(error).__name__
             raise
 
-    def _checked(self, lines: Sequence[Line]) -> Columns:
+    def _checked(self, lines: Lines) -> Columns:
         try:
             columns = places_of(lines)
         except ValueError as error:
             raise InvalidArgument(f"lines: {error}") from None
         if follows(self._place, columns.place(0), "") or not in_order(columns):
-            places = [columns.place(at) for at in range(len(lines))]
-            for before, place, line in zip((self._place, *places), places, lines, strict=False):
-                if follows(before, place, "") and (why := follows(before, place, event_type(line.event))):
+            places = [columns.place(at) for at in range(len(lines.events))]
+            for before, place, event in zip((self._place, *places), places, lines.events, strict=False):
+                if follows(before, place, "") and (why := follows(before, place, event_type(event))):
                     raise InvalidArgument(f"lines: {why}")
-        for line in lines:
-            if not (line[4].startswith(b"{") and line[4].endswith(b"}")):
-                raise InvalidArgument(f"lines: the event of entry {line.id} is no JSON object: {line.event!r:.60}")
-        if b"".join([line[4] for line in lines]).translate(None, PRINTABLE):
-            raise InvalidArgument("lines: an event holds a control character, or one that is not ASCII")
-        if not lines[-1].last:
-            raise InvalidArgument(f"lines: entry {lines[-1].id} is only half there; append whole entries")
+        _check_events(lines)
+        if not lines.lasts[-1]:
+            raise InvalidArgument(f"lines: entry {lines.ids[-1]} is only half there; append whole entries")
         return columns
 
     def _room(self, more: int, day: str) -> Tail:
@@ -260,6 +257,16 @@ class SealedLog:
             raise AuditCorrupt(f"{path}: somebody else replaced it while the log was open")
         if self._tail:
             self._tail.check()
+
+
+def _check_events(lines: Lines) -> None:
+    text, between = b"\n".join(lines.events), len(lines.events) - 1
+    if not (text.startswith(b"{") and text.endswith(b"}") and text.count(b"}\n{") == between):
+        for ident, event in zip(lines.ids, lines.events, strict=True):
+            if not (event.startswith(b"{") and event.endswith(b"}")):
+                raise InvalidArgument(f"lines: the event of entry {ident} is no JSON object: {event!r:.60}")
+    if text.translate(None, PRINTABLE) != b"\n" * between:
+        raise InvalidArgument("lines: an event holds a control character, or one that is not ASCII")
 
 
 def _begin(directory: Path, signer: Signer, disk: Disk) -> Checkpoint:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from poimen_tasks.audit.event import AuditEvent
+from poimen_tasks.audit.event import AuditEvent, moment_of
 from poimen_tasks.audit.expand import encode_event
 from poimen_tasks.audit.lines import Line
 from poimen_tasks.store.audit_scripts import StreamState
@@ -59,18 +59,18 @@ class OwnEvents:
         return self._line(state, place, "audit.recovered", "a write that a crash cut off was removed", {"what": what})
 
     @staticmethod
-    def nothing(epoch: str, entry_id: str, kind: bytes) -> Line:
-        """An entry that tells of nothing; always the same for the same entry."""
+    def nothing(epoch: str, entry_id: str, kind: bytes) -> bytes:
+        """The event of an entry that tells of nothing; always the same for the same entry."""
         event = AuditEvent(
             event_id=f"{epoch[:12]}-{entry_id}-0",
             event_type="audit.unreadable",
             actor="sealer",
-            timestamp=datetime.fromtimestamp(int(entry_id.partition("-")[0]) / 1000, UTC),
+            timestamp=moment_of(entry_id),
             action="an entry tells of nothing",
             status="failure",
             metadata={"stream_id": entry_id, "type": kind.decode("ascii", "backslashreplace")},
         )
-        return Line(epoch, entry_id, 0, True, encode_event(event.to_dict()))
+        return encode_event(event.to_dict())
 
     def _line(
         self, state: StreamState, place: str, kind: str, action: str, said: dict[str, Any], *, status: str = "success"

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from poimen_tasks.audit.event import check_type
+from poimen_tasks.audit.event import check_type, iso, moment_of
 from poimen_tasks.errors import PoimenError
 
-__all__ = ["may_record", "recorded_line"]
+if TYPE_CHECKING:
+    from poimen_tasks.store.audit_scripts import RawEntry
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+__all__ = ["may_record", "recorded_lines"]
+
 #: A msgpack map with one short text, the event's id.
 _HEADER = re.compile(rb"\x81\xa1i\xd9[\x01-\x80]([A-Za-z0-9][A-Za-z0-9_.:-]{0,127})").fullmatch
 _NAME = rb'"[ !#-\[\]-~]*+"'
@@ -28,47 +29,59 @@ _BEGIN = rb'\{("event_type":(%b),"workflow_id":(?:null|%b),"task_id":(?:null|%b)
     (_NAME,) * 5
 )
 _BODY = re.compile(_BEGIN + rb'(,"action":[ -~]*\})').fullmatch
-#: The usual event: input and output are none or text. Then only the metadata has to be parsed.
+_VALUE = rb"(?:%b|null|true|false|-?(?:0|[1-9]\d{0,14}+)(?:\.\d{1,20}+)?)" % _TEXT
+#: The usual event: input and output are none or text. Then only the metadata may have to be parsed: where they are more
+#: than one name with a value that is no container.
 _USUAL = re.compile(
     _BEGIN + rb'(,"action":%b,"reasoning":%b,"input":(?:null|%b),"output":(?:null|%b),"status":%b,"error":(?:null|%b),'
-    rb'"metadata":(\{[ -~]*\})\})' % ((_TEXT,) * 6)
+    rb'"metadata":(?:\{(?:%b:%b)?\}|(\{[ -~]*\}))\})' % ((_TEXT,) * 7 + (_VALUE,))
 ).fullmatch
 _KEYS = {
     "event_type", "workflow_id", "task_id", "actor", "timestamp", "action", "reasoning", "input", "output", "status",
     "error", "metadata",
 }  # fmt: skip
+#: The type of these entries.
+_RECORDED = b"audit.recorded"
 #: Those whose values may be objects.
 _PARTS = ("input", "output", "metadata")
 _LARGEST = 1e308
 
 
-def recorded_line(stream_id: str, fields: Mapping[bytes, bytes], most: int) -> bytes | None:
-    """The event of an entry of type `audit.recorded`, as it is sealed; None where the long way is to be taken.
+def recorded_lines(entries: Sequence[RawEntry], most: int) -> list[bytes | None]:
+    """The events of entries of type `audit.recorded`, as they are sealed; None where the long way is to be taken.
 
     Args:
-        stream_id: the entry's id.
-        fields: its fields as the server returned them.
-        most: bytes that it may have.
+        entries: any; those of other types give None.
+        most: bytes that an event may have.
     """
-    header, payload = fields.get(b"h", b""), fields.get(b"d", b"")
-    ident = _HEADER(header)
-    if ident is None or header[4] != len(header) - 5:
-        return None
+    times, lines = dict[str, bytes](), list[bytes | None]()
+    for stream_id, flat in entries:
+        line = None
+        if len(flat) == 6 and flat[1] == _RECORDED and flat[0] == b"t" and flat[2] == b"h" and flat[4] == b"d":
+            header, parts = flat[3], _read(flat[5])
+            if parts and (ident := _HEADER(header)) and header[4] == len(header) - 5:
+                begin, time, rest = parts
+                if time == b"null":
+                    ms = stream_id.partition("-")[0]
+                    time = times.get(ms) or times.setdefault(ms, f'"{iso(moment_of(stream_id))}"'.encode())
+                line = b"".join((b'{"event_id":"', ident[1], b'",', begin, time, rest))
+                if len(line) > most:
+                    line = None
+        lines.append(line)
+    return lines
+
+
+def _read(payload: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """What stands before the time, the time, and what stands behind it; None: it is not in the form of our clients."""
     if usual := _USUAL(payload):
         begin, kind, time, rest, metadata = usual.groups()
-        sound = metadata == b"{}" or _is_object(metadata)
+        sound = metadata is None or _is_object(metadata)
     elif body := _BODY(payload):
         begin, kind, time, rest = body.groups()
         sound = _is_sound(payload)
     else:
         return None
-    if not sound or not may_record(kind):
-        return None
-    if time == b"null":
-        ms = int(stream_id.partition("-")[0])
-        time = b'"%b.%03d000+00:00"' % (_second(ms // 1000), ms % 1000)
-    line = b'{"event_id":"%b",%b%b%b' % (ident[1], begin, time, rest)
-    return None if len(line) > most else line
+    return (begin, time, rest) if sound and may_record(kind) else None
 
 
 @lru_cache(maxsize=1024)
@@ -83,10 +96,16 @@ def may_record(kind: bytes) -> bool:
 
 def _is_object(text: bytes) -> bool:
     """Whether it is one object in strict JSON, no name twice in it, no half characters."""
+    if b"\\ud" in text:
+        return False
     try:
-        return b"\\ud" not in text and _scan_names(text.decode("ascii"), 0)[1] == len(text)
+        value, end = _scan(text.decode("ascii"), 0)
+        # Each name ends like this. Where more does, one may stand twice, or another object is within: look at each.
+        if text.count(b'":') != len(value) or b'" ' in text:
+            _scan_names(text.decode("ascii"), 0)
     except (ValueError, StopIteration, RecursionError):
         return False
+    return bool(end == len(text))
 
 
 def _is_sound(payload: bytes) -> bool:
@@ -105,11 +124,6 @@ def _is_sound(payload: bytes) -> bool:
     except (ValueError, StopIteration, RecursionError):
         return False
     return True
-
-
-@lru_cache(maxsize=64)
-def _second(seconds: int) -> bytes:
-    return (_EPOCH + timedelta(seconds=seconds)).isoformat(timespec="seconds")[:-6].encode()
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -123,8 +123,8 @@ def _take_apart(data: bytes, lines: Sequence[bytes]) -> _Lines | None:
         return None
     if list(map(zlib.crc32, events)) != [int(crc, 16) for crc in crcs]:
         return None
-    ints = [list(map(int, column)) for column in (ms, sub, numbers)]
-    places = Columns(epochs, ints[0], ints[1], ints[2], list(map(bool, lasts)))
+    ids = list(zip(map(int, ms), map(int, sub), strict=True))
+    places = Columns(epochs, ids, list(map(int, numbers)), list(map(bool, lasts)))
     return _Lines(first, places, events)
 
 

@@ -12,15 +12,15 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from poimen_tasks.audit.expand import RECORDED, expand_lines
+from poimen_tasks.audit.expand import expand_lines
 from poimen_tasks.audit.joining import join
-from poimen_tasks.audit.lines import Line
+from poimen_tasks.audit.lines import Line, Lines
 from poimen_tasks.audit.own_events import OwnEvents
-from poimen_tasks.audit.recorded import recorded_line
+from poimen_tasks.audit.recorded import recorded_lines
 from poimen_tasks.errors import StoreRefused, StoreUnavailable
-from poimen_tasks.store.audit_scripts import Entry, StreamChanged, StreamState
+from poimen_tasks.store.audit_scripts import RawEntry, StreamChanged, StreamState
 
 if TYPE_CHECKING:
     from poimen_tasks.audit.content import ContentStore
@@ -33,14 +33,14 @@ log = logging.getLogger("poimen.audit")
 
 #: Containers that are made, and still there, before the collector looks.
 _ALLOCATIONS = 500_000
-_RECORDED = RECORDED.encode()
-_line = Line._make
 #: A round takes up to this many entries, bytes of lines and seconds before it seals.
 _MOST_ENTRIES = 4000
 _MOST_BYTES = 8 << 20
 _MOST_SECONDS = 0.05
 #: So many times that where more waits than fits: what is late already had better be done with few syncs.
 _BEHIND = 5
+#: Lines that are expanded, written and hashed at a time.
+_AT_ONCE = 1000
 #: Seconds from one seal to the next, at least: a disk that syncs all the time is slower for everybody.
 _PACE = 0.005
 #: Seconds of waiting for an entry, at most: how long a request to stop may go unnoticed.
@@ -155,34 +155,39 @@ class Sealer:
         while full and count < times * _MOST_ENTRIES and size < times * _MOST_BYTES and time.monotonic() < deadline:
             entries, full = self._source.read(after=self._source.position)
             if entries:
-                lines = self._expand(entries)
-                self._log.append(lines)
-                size += sum([len(line[4]) for line in lines])
+                for lines in self._expand(entries):
+                    self._log.append(lines)
+                    size += sum(map(len, lines.events))
                 self._source.position, count = entries[-1].id, count + len(entries)
         return count
 
-    def _expand(self, entries: list[Entry]) -> list[Line]:
-        """The lines of entries; those of recorded events, of which there may be very many, the short way."""
-        epoch, most, lines = self._source.state.epoch, self._inline, list[Line]()
-        for entry in entries:
-            ident, fields = entry
-            event = recorded_line(ident, fields, most) if fields.get(b"t") == _RECORDED else None
-            if event is None:
-                lines += self._lines(entry)
-            else:
-                lines.append(_line((epoch, ident, 0, True, event)))
-        return lines
+    def _expand(self, entries: list[RawEntry]) -> Iterator[Lines]:
+        """The lines of entries, so many at a time as stay in the processor's cache."""
+        epoch, recorded = self._source.state.epoch, recorded_lines(entries, self._inline)
+        if None not in recorded:
+            yield Lines.single(epoch, [entry.id for entry in entries], cast("list[bytes]", recorded))
+            return
+        lines = Lines.of(())
+        for entry, event in zip(entries, recorded, strict=True):
+            lines.add(epoch, entry.id, self._events(epoch, entry) if event is None else [event])
+            if len(lines.events) >= _AT_ONCE:
+                yield lines
+                lines = Lines.of(())
+        yield lines
 
-    def _lines(self, entry: Entry) -> list[Line]:
-        """An entry's lines; what is too large for them is kept beside the log first."""
+    def _lines(self, entry: RawEntry) -> list[Line]:
+        """An entry's lines."""
         epoch = self._source.state.epoch
+        events = self._events(epoch, entry)
+        return [Line(epoch, entry.id, n, n == len(events) - 1, event) for n, event in enumerate(events)]
+
+    def _events(self, epoch: str, entry: RawEntry) -> list[bytes]:
+        """The events of an entry; what is too large for a line is kept beside the log first."""
         expanded = expand_lines(epoch, entry.id, entry.fields, inline_bytes=self._inline)
-        if not expanded.events:  # every entry has a line: the last one is the cursor
-            return [self._own.nothing(epoch, entry.id, entry.fields.get(b"t", b""))]
         for data in expanded.blobs.values():
             self._content.put(data)
-        last = len(expanded.events) - 1
-        return [Line(epoch, entry.id, n, n == last, event) for n, event in enumerate(expanded.events)]
+        # Every entry has a line: the last one is the cursor.
+        return expanded.events or [self._own.nothing(epoch, entry.id, entry.fields.get(b"t", b""))]
 
     def _publish(self, size: int, count: int) -> None:
         removed, self._removed = self._removed, False

@@ -8,7 +8,8 @@ import secrets
 import socket
 from pathlib import Path
 
-from poimen_tasks.store.audit_scripts import AuditScripts, Entry, StreamState
+from poimen_tasks.store.ahead import Ahead
+from poimen_tasks.store.audit_scripts import AuditScripts, RawEntry, StreamState
 
 __all__ = ["BEGIN", "Source", "home_of", "number_of", "text_of"]
 
@@ -54,6 +55,7 @@ class Source:
 
     def __init__(self, audit: AuditScripts, directory: Path, *, lease: float) -> None:
         self._audit = audit
+        self._ahead = Ahead(audit.client)
         self._token = secrets.token_hex(16)
         self.who, self._home = home_of(directory)
         self._lease = lease
@@ -72,13 +74,20 @@ class Source:
             SealerConflict: another one lives.
             StoreUnavailable: the server does not answer.
         """
+        self._ahead.close()  # what was asked of the stream as it was
         self.state = self._audit.register_sealer(self._token, who=self.who, home=self._home, lease=self._lease)
         return self.state
 
-    def read(self, *, after: str, most: str | None = None) -> tuple[list[Entry], bool]:
-        """Entries behind an id; the flag says that there may be more."""
+    def read(self, *, after: str, most: str | None = None) -> tuple[list[RawEntry], bool]:
+        """Entries behind an id; the flag says that there may be more. Those are on their way then."""
         return self._audit.read_audit(
-            self._token, self.state.epoch, after=after, count=MOST_ENTRIES, size=MOST_BYTES, most=most
+            self._token,
+            self.state.epoch,
+            after=after,
+            count=MOST_ENTRIES,
+            size=MOST_BYTES,
+            most=most,
+            ahead=self._ahead,
         )
 
     def wait(self, seconds: float) -> None:
@@ -103,8 +112,10 @@ class Source:
 
     def rewind(self, above: str) -> None:
         """No entry gets an id up to this one."""
+        self._ahead.close()
         self.state = self._audit.rewind_stream(self._token, self.state.epoch, above=above)
 
     def leave(self) -> None:
         """Stop in order: the next sealer need not wait."""
+        self._ahead.close()
         self._audit.leave_sealer(self._token)

@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, NoReturn
 
 from poimen_tasks.errors import SealerConflict
+from poimen_tasks.store.ahead import Ahead
 from poimen_tasks.store.client import Client, Refusal
 from poimen_tasks.store.scripts import new_owner
 
-__all__ = ["AuditScripts", "Entry", "StreamChanged", "StreamState"]
+__all__ = ["AuditScripts", "Entry", "RawEntry", "StreamChanged", "StreamState"]
 
 
 class StreamChanged(Exception):
@@ -25,6 +26,23 @@ class Entry(NamedTuple):
 
     id: str
     fields: dict[bytes, bytes]
+
+
+class RawEntry(NamedTuple):
+    """One entry of the stream, as a sealer reads it: of most it wants each field once.
+
+    Attributes:
+        id: its id.
+        flat: names and values of its fields in turn.
+    """
+
+    id: str
+    flat: Sequence[bytes]
+
+    @property
+    def fields(self) -> dict[bytes, bytes]:
+        """Its fields; of a name that stands twice the last one counts."""
+        return dict(zip(self.flat[::2], self.flat[1::2], strict=True))
 
 
 class StreamState(NamedTuple):
@@ -118,14 +136,30 @@ class AuditScripts:
         return StreamState.of(self._call("register_sealer", request, patience=None))
 
     def read_audit(
-        self, token: str, epoch: str, *, after: str, count: int, size: int, most: str | None = None
-    ) -> tuple[list[Entry], bool]:
-        """Entries behind an id, at most `count` and about `size` bytes; the flag says that there may be more."""
+        self,
+        token: str,
+        epoch: str,
+        *,
+        after: str,
+        count: int,
+        size: int,
+        most: str | None = None,
+        ahead: Ahead | None = None,
+    ) -> tuple[list[RawEntry], bool]:
+        """Entries behind an id, at most `count` and about `size` bytes; the flag says that there may be more.
+
+        With `ahead` the entries behind those are asked for at once, for the next call.
+        """
         request: dict[str, Any] = {"token": token, "epoch": epoch, "after": after, "count": count, "bytes": size}
         if most is not None:
             request["most"] = most
-        reply = self._call("read_audit", request)
-        return [_entry(*row) for row in reply[b"entries"]], bool(reply[b"full"])
+        reply = ahead.take("read_audit", request) if ahead else None
+        if reply is None:
+            reply = self._call("read_audit", request)
+        rows, full = reply[b"entries"], bool(reply[b"full"])
+        if ahead and full and rows:
+            ahead.ask("read_audit", {**request, "after": rows[-1][0].decode()})
+        return [RawEntry(ident.decode(), flat) for ident, flat in rows], full
 
     def await_audit(self, after: str, *, seconds: float) -> bool:
         """Wait until there is an entry behind an id; False when there is none after that time."""
@@ -172,12 +206,6 @@ class AuditScripts:
     def leave_sealer(self, token: str, *, forget: bool = False) -> bool:
         """The sealer stops; with `forget` there is none any more. True when there was one to leave."""
         return bool(self._call("leave_sealer", {"token": token, "forget": forget}, patience=1.0)[b"left"])
-
-
-def _entry(entry_id: bytes, flat: Sequence[bytes]) -> Entry:
-    if len(flat) == 6:  # as our scripts write them
-        return Entry(entry_id.decode(), {flat[0]: flat[1], flat[2]: flat[3], flat[4]: flat[5]})
-    return Entry(entry_id.decode(), dict(zip(flat[::2], flat[1::2], strict=True)))
 
 
 def _translate(refusal: Refusal) -> NoReturn:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from poimen_tasks.audit.keys import public_key_at
 from poimen_tasks.audit.lines import encode
-from poimen_tasks.audit.log import Line, SealedLog
+from poimen_tasks.audit.log import Line, Lines, SealedLog
 from poimen_tasks.audit.proof import prove_growth, prove_line
 from poimen_tasks.audit.verify import verify
 from poimen_tasks.errors import PoimenError
@@ -70,7 +70,9 @@ def _sealing(place: Path, directory: Path, count: int) -> Iterator[Row]:
             return each / seconds(lambda: _seal_groups(log, groups))
 
         def reference() -> float:
-            groups = [b"\n".join((*encode(at, _lines(at, at + _GROUP)), b"")) for at in range(0, each, _GROUP)]
+            groups = [
+                b"\n".join((*encode(at, Lines.of(_lines(at, at + _GROUP))), b"")) for at in range(0, each, _GROUP)
+            ]
             return each / seconds(lambda: [_append(bare.fileno(), group) for group in groups])
 
         taken = alternating(parts, ours=ours, bare=reference)

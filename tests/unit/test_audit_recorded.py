@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from poimen_tasks.audit.event import AuditEvent, pack_event
 from poimen_tasks.audit.expand import SEALER_TYPES, expand_lines
 from poimen_tasks.audit.lines import PRINTABLE, read_event
-from poimen_tasks.audit.recorded import recorded_line
+from poimen_tasks.audit.recorded import recorded_lines
+from poimen_tasks.store.audit_scripts import RawEntry
+from poimen_tasks.store.wire import encode_outcomes
 
 EPOCH, ID = "ab" * 20, "1795994842142-7"
 WORDS = st.text(max_size=12)
@@ -40,6 +43,12 @@ def payload(**changes: Any) -> bytes:
     return json.dumps({**values, **changes}, separators=(",", ":")).encode()
 
 
+def the_short_way(entry: dict[bytes, bytes], most: int) -> bytes | None:
+    """What the code for recorded events makes of it."""
+    (line,) = recorded_lines([RawEntry(ID, [part for field in entry.items() for part in field])], most)
+    return line
+
+
 def the_long_way(entry: dict[bytes, bytes]) -> bytes:
     """What the general code makes of it."""
     (line,) = expand_lines(EPOCH, ID, entry).events
@@ -59,7 +68,7 @@ def the_long_way(entry: dict[bytes, bytes]) -> bytes:
 def test_both_ways_lead_to_the_same_bytes(event: AuditEvent) -> None:
     """Whatever a client of ours records, the short way writes what the long one does, or leaves it to that."""
     entry = fields(pack_event(event, most=1 << 20))
-    line = recorded_line(ID, entry, 1 << 20)
+    line = the_short_way(entry, 1 << 20)
     assert line in {None, the_long_way(entry)}
 
 
@@ -72,7 +81,7 @@ def test_plain_events_take_the_short_way() -> None:
         AuditEvent(event_type="step", actor="ada", action="größer", timestamp=when, workflow="w", task="t"),
     ):
         entry = fields(pack_event(event, most=1 << 20))
-        assert recorded_line(ID, entry, 4096) == the_long_way(entry)
+        assert the_short_way(entry, 4096) == the_long_way(entry)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +115,7 @@ def test_plain_events_take_the_short_way() -> None:
 def test_anything_else_does_not(body: bytes) -> None:
     """What no client writes takes the long way, which makes one line of strict, printable JSON of it."""
     entry = fields(body)
-    assert recorded_line(ID, entry, 1 << 20) is None
+    assert the_short_way(entry, 1 << 20) is None
     line = the_long_way(entry)
     assert not line.translate(None, PRINTABLE)
     read_event(line)
@@ -117,12 +126,12 @@ def test_anything_else_does_not(body: bytes) -> None:
 )
 def test_an_id_that_is_none(header: bytes) -> None:
     """An entry whose event has no proper id takes the long way."""
-    assert recorded_line(ID, {**fields(payload()), b"h": header}, 4096) is None
+    assert the_short_way({**fields(payload()), b"h": header}, 4096) is None
 
 
 def test_a_large_event_is_left_to_who_moves_fields_out() -> None:
     """Over the limit of a line the long way keeps fields by digest."""
-    assert recorded_line(ID, fields(payload(reasoning="x" * 5_000)), 4096) is None
+    assert the_short_way(fields(payload(reasoning="x" * 5_000)), 4096) is None
 
 
 @pytest.mark.parametrize("kind", sorted(SEALER_TYPES))
@@ -132,3 +141,24 @@ def test_what_the_sealer_says_cannot_be_forged(kind: str) -> None:
         line = json.loads(the_long_way(entry))
         assert line["event_type"] == "audit.unreadable"
         assert kind in line["error"]
+
+
+def test_an_id_beyond_all_calendars() -> None:
+    """An entry that somebody gave an id of no time is sealed as any other: as of the last day."""
+    entry, late = fields(payload()), f"{(1 << 64) - 1}-0"
+    (line,) = expand_lines(EPOCH, late, entry).events
+    assert recorded_lines([RawEntry(late, [part for field in entry.items() for part in field])], 4096) == [line]
+    assert b'"timestamp":"9999-12-31T23:59:59.999000+00:00"' in line
+    (unread,) = expand_lines(EPOCH, late, {b"t": b"\xff"}).events
+    assert b'"event_type":"audit.unreadable"' in unread
+
+
+def test_nothing_of_a_payload_gets_onto_a_line_as_it_is() -> None:
+    """Attempts that are text could be anything else in JSON, another line too: the entry is unreadable."""
+    header = msgpack.packb({"b": "b", "w": "w", "s": "d", "a": "a", "ok": 1})
+    for tries in ("1\n{}", '1,"x":1', 1.5):
+        blob = encode_outcomes(
+            positions=range(1), started=[1.0], durations=[0.1], worker="w", enqueued=0.5, attempts=[tries]
+        )  # fmt: skip
+        (line,) = expand_lines(EPOCH, ID, {b"t": b"item.finished", b"h": header, b"d": blob}).events
+        assert b'"event_type":"audit.unreadable"' in line
