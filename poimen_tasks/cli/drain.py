@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from poimen_tasks.app import Poimen
 from poimen_tasks.cli.cancel import default_actor
-from poimen_tasks.cli.loading import app_options, load
+from poimen_tasks.cli.loading import app_options, load_store
 from poimen_tasks.cli.output import TIMED_OUT, Failure, json_option, print_json
+from poimen_tasks.store import Store
 
 __all__ = ["drain"]
 
@@ -37,14 +37,15 @@ def drain(
     """Ask workers to leave: they claim nothing more, finish what runs, keep open workflows on disk, and end.
 
     The request is stored: a worker that cannot be reached now hears it later. Workers that start afterwards are not
-    meant, so a new deployment can be started beside.
+    meant, so a new deployment can be started beside. The app is optional: without one, the settings are those of the
+    environment.
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait: give both")
-    poimen = load(app, directory)
-    names = _chosen(poimen, workers)
-    asked = poimen.store.scripts.drain_workers(names, actor=actor, reason=reason[:1000])
-    left = _wait(poimen, asked, timeout, quiet=as_json) if wait else []
+    store = load_store(app, directory)
+    names = _chosen(store, workers)
+    asked = store.scripts.drain_workers(names, actor=actor, reason=reason[:1000])
+    left = _wait(store, asked, timeout, quiet=as_json) if wait else []
     if left:
         are = "is" if len(left) == 1 else "are"
         raise Failure(
@@ -66,8 +67,8 @@ def _workers(count: int) -> str:
     return f"{count} worker{'' if count == 1 else 's'}"
 
 
-def _chosen(poimen: Poimen, wanted: Sequence[str]) -> list[str]:
-    known = [worker.name for worker in poimen.store.reads.workers()]
+def _chosen(store: Store, wanted: Sequence[str]) -> list[str]:
+    known = [worker.name for worker in store.reads.workers()]
     if "all" in wanted:
         return known
     chosen: list[str] = []
@@ -80,12 +81,12 @@ def _chosen(poimen: Poimen, wanted: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
-def _wait(poimen: Poimen, asked: Sequence[str], timeout: float | None, *, quiet: bool) -> list[str]:
+def _wait(store: Store, asked: Sequence[str], timeout: float | None, *, quiet: bool) -> list[str]:
     """Those that are still there when the time is over."""
     deadline = float("inf") if timeout is None else time.monotonic() + timeout
     told = time.monotonic() + 1.0
     while True:
-        there = {worker.name for worker in poimen.store.reads.workers()}
+        there = {worker.name for worker in store.reads.workers()}
         left = [name for name in asked if name in there]
         if not left or time.monotonic() >= deadline:
             return left

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from poimen_tasks.app import Poimen
 from poimen_tasks.cli.cancel import default_actor
-from poimen_tasks.cli.loading import app_options, load
+from poimen_tasks.cli.loading import app_options, load, load_without_tasks
 from poimen_tasks.cli.output import (
     console,
     duration,
@@ -152,8 +152,11 @@ def _ramp(state: PauseState) -> str:
 @json_option
 @click.option("--all", "everything", is_flag=True, help="Also what was resumed within the retention.")
 def pauses(*, app: str | None, directory: Path | None, as_json: bool, everything: bool) -> None:
-    """Show what is paused: by whom, why, since when, and what each pause holds back."""
-    poimen = load(app, directory)
+    """Show what is paused: by whom, why, since when, and what each pause holds back.
+
+    The app is optional: without one, the settings are those of the environment.
+    """
+    poimen = load_without_tasks(app, directory)
     found = poimen.pauses.all(paused=not everything)
     waiting = _waiting(poimen) if found else []
     if as_json:

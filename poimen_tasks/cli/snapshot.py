@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from poimen_tasks.cli.cancel import default_actor
-from poimen_tasks.cli.loading import app_options, load, load_without_server
+from poimen_tasks.cli.loading import app_options, load, load_without_tasks
 from poimen_tasks.cli.output import Failure, console, facts, json_option, one_line, print_json, since, table
 from poimen_tasks.model import moment
 from poimen_tasks.pause import PauseState, Scope, Snapshot
@@ -69,8 +69,8 @@ def create(*, app: str | None, directory: Path | None, as_json: bool, workflow: 
 @json_option
 @click.option("--all", "generations", is_flag=True, help="Older ones of each workflow too.")
 def list_(*, app: str | None, directory: Path | None, as_json: bool, generations: bool) -> None:
-    """List the snapshots of the data directory, the newest first."""
-    poimen = load_without_server(app, directory)
+    """List the snapshots of the data directory, the newest first; the app is optional."""
+    poimen = load_without_tasks(app, directory)
     found = poimen.snapshots.all(generations=generations)
     if as_json:
         print_json({"snapshots": [_as_dict(one) for one in found], "stats": poimen.snapshots.stats()})
@@ -97,8 +97,8 @@ def list_(*, app: str | None, directory: Path | None, as_json: bool, generations
 @click.argument("workflow")
 @click.option("--generation", type=click.IntRange(0, 999), default=0, show_default=True, help="1: the one before.")
 def show(*, app: str | None, directory: Path | None, as_json: bool, workflow: str, generation: int) -> None:
-    """Show the newest snapshot of WORKFLOW; its checksum is looked at."""
-    poimen = load_without_server(app, directory)
+    """Show the newest snapshot of WORKFLOW; its checksum is looked at. The app is optional."""
+    poimen = load_without_tasks(app, directory)
     found = poimen.snapshots.latest(workflow, generation=generation)
     if as_json:
         print_json(_as_dict(found))
@@ -192,8 +192,8 @@ def restore(
 @json_option
 @click.argument("workflow")
 def delete(*, app: str | None, directory: Path | None, as_json: bool, workflow: str) -> None:
-    """Remove every snapshot of WORKFLOW; the workflow itself is not touched."""
-    count = load_without_server(app, directory).snapshots.delete(workflow)
+    """Remove every snapshot of WORKFLOW; the workflow itself is not touched. The app is optional."""
+    count = load_without_tasks(app, directory).snapshots.delete(workflow)
     if not count:
         raise Failure(f"workflow {workflow!r} has no snapshot", kind="SnapshotNotFound")
     if as_json:

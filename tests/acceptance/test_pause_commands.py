@@ -127,6 +127,25 @@ def test_bad_input(run: Run, words: tuple[str, ...], code: int, part: str) -> No
     assert json.loads(run("pauses", "--json").stdout)["pauses"] == []
 
 
+def test_looking_without_an_app(
+    run: Run, redis_url: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pauses` and `drain` need no task: without an app the settings are those of the environment."""
+
+    def bare(*words: str) -> Result:
+        return CliRunner().invoke(main, words, prog_name="poimen")
+
+    assert run("pause", "--queue", "q").exit_code == 0
+    monkeypatch.setenv("POIMEN_DATA_DIR", str(tmp_path))
+    assert bare("pauses").exit_code == 1
+    monkeypatch.setenv("POIMEN_REDIS_URL", redis_url)
+    monkeypatch.setenv("POIMEN_NAMESPACE", namespace)
+    assert "queue q" in bare("pauses").stdout
+    assert bare("drain").stdout == "no worker is there\n"
+    # What sends messages takes the broker and its options from the app.
+    assert bare("resume", "--queue", "q").exit_code == 2
+
+
 def test_errors_speak_of_commands(run: Run, app: str) -> None:
     """What is not paused is told in terms of the command line, with the app in it."""
     said = run("resume", "--workflow", "w")

@@ -112,6 +112,20 @@ def test_pauses_for_programs(poimen: tuple[Poimen, Run]) -> None:
     assert told(run("list", "--json"))["snapshots"][0]["pauses"] == [pause]
 
 
+def test_looking_without_an_app(poimen: tuple[Poimen, Run]) -> None:
+    """`list`, `show` and `delete` need no task: without an app the settings are those of the environment."""
+    _, run = poimen
+    run("create", "wf")
+
+    def bare(*words: str) -> Any:
+        return told(CliRunner().invoke(main, ["snapshot", *words, "--json"], prog_name="poimen"))
+
+    assert [one["workflow"] for one in bare("list")["snapshots"]] == ["wf"]
+    assert bare("show", "wf")["pending"] == 3
+    assert bare("delete", "wf") == {"deleted": 1}
+    assert CliRunner().invoke(main, ["snapshot", "create", "wf"], prog_name="poimen").exit_code == 2
+
+
 def test_restore(poimen: tuple[Poimen, Run], namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is restored once, into a store that does not know it, paused or going on; each refusal is one line, exit 1."""
     _, run = poimen
