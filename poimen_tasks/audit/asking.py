@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Asking", "AuditPage"]
 
 _PAGE = 500
+_NAMED = 10_000
 _POLL = 0.5
 
 
@@ -189,6 +191,18 @@ class Asking:
             source=source, events=tally.events, types=tally.types, actors=tally.actors, statuses=tally.statuses,
             first=first, last=last, **known,
         )  # fmt: skip
+
+    def names(self) -> Tally:
+        """Types, actors and statuses: all of the sealed log, and those of the newest 10,000 events that wait.
+
+        Raises:
+            PoimenError: as `query`.
+        """
+        with self._sealed() as sealed:
+            unsealed = self._unsealed(sealed)
+            waiting = () if unsealed is None else islice(unsealed.back(None), _NAMED)
+            rows = [(one.event["event_type"], one.event["actor"], one.event["status"], 1) for one in waiting]
+            return Tally(rows + sealed.facets() if sealed.there else rows)
 
     def rebuild_index(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Make the index again from the lines. Returns how many there are.

@@ -11,6 +11,7 @@ from poimen_tasks import context
 from poimen_tasks._checks import expected
 from poimen_tasks.audit.asking import Asking
 from poimen_tasks.audit.event import AuditEvent, copy_of, fill_in, pack_event
+from poimen_tasks.errors import InvalidId
 
 if TYPE_CHECKING:
     from poimen_tasks.settings import Settings
@@ -52,7 +53,7 @@ class Audit(Asking):
         Args:
             event_type: what kind of event; a name that does not begin like one of the system's own.
             action: what was done, in words.
-            actor: who did it.
+            actor: who did it; outside of a task it has to be given.
             workflow: the workflow that it is about.
             task: the task id that it is about.
             reasoning: why, in words; may be long and have lines.
@@ -209,4 +210,6 @@ def _inherit(event: AuditEvent) -> AuditEvent:
             changes["actor"] = running.actor
         if changes:
             return replace(event, **changes)
+    elif event.actor == "":
+        raise InvalidId('actor: outside of a task it has to be given, as actor="ada": who did it')
     return event

@@ -30,7 +30,7 @@ STATUSES = {
     "item.lost": "failure",
     "lane.lost": "failure",
     "worker.lost": "failure",
-    "keeper.gap": "failure",
+    "keeper.gap": "warning",  # as after each stop of the last worker: nothing is lost
     "call.revoking": "cancelled",
     "call.dropped": "cancelled",
     "cache.corrupted": "failure",

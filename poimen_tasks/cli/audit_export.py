@@ -18,6 +18,7 @@ import click
 from poimen_tasks.audit import AuditEvent
 from poimen_tasks.audit.asking import Asking
 from poimen_tasks.audit.segments import line_at
+from poimen_tasks.cli.audit_hints import explain_nothing
 from poimen_tasks.cli.audit_words import as_dict, filters, log_options, open_log
 from poimen_tasks.cli.output import Failure, json_line, json_option, keep_stdout_clean, print_json
 
@@ -59,14 +60,16 @@ def export(
         raise click.UsageError("Parquet is no format for a terminal or a pipe: give --output FILE")
     if as_json:
         keep_stdout_clean()
-    asked = open_log(app, directory, log)
+    asked, given = open_log(app, directory, log), dict(wanted)
     if form == "lines":
-        _export_lines(asked, wanted, output, as_json=as_json)
-        return
-    events = _values(asked, wanted, full=full)
-    with _destination(output) as file:
-        number = _WRITERS[form](events, file)
-    _tell(f"{number:,} events exported", output, {"events": number}, as_json=as_json)
+        number = _export_lines(asked, wanted, output, as_json=as_json)
+    else:
+        events = _values(asked, wanted, full=full)
+        with _destination(output) as file:
+            number = _WRITERS[form](events, file)
+        _tell(f"{number:,} events exported", output, {"events": number}, as_json=as_json)
+    if not number:
+        explain_nothing(asked, given)
 
 
 def _tell(said: str, output: Path | None, counts: dict[str, int], *, as_json: bool) -> None:
@@ -77,7 +80,7 @@ def _tell(said: str, output: Path | None, counts: dict[str, int], *, as_json: bo
         click.echo(f"{said}{f' to {output}' if output else ''}", err=True)
 
 
-def _export_lines(asked: Asking, wanted: dict[str, Any], output: Path | None, *, as_json: bool) -> None:
+def _export_lines(asked: Asking, wanted: dict[str, Any], output: Path | None, *, as_json: bool) -> int:
     number = unsealed = 0
     with _destination(output) as file:
         for event in asked.trail(wanted.pop("workflow", None), **wanted):
@@ -88,6 +91,7 @@ def _export_lines(asked: Asking, wanted: dict[str, Any], output: Path | None, *,
             number += 1
     left = f", without {unsealed:,} events that are not sealed yet," if unsealed else ""
     _tell(f"{number:,} lines{left} exported", output, {"lines": number, "unsealed": unsealed}, as_json=as_json)
+    return number
 
 
 def _values(asked: Asking, wanted: dict[str, Any], *, full: bool) -> Iterator[dict[str, Any]]:

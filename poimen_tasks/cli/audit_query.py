@@ -12,6 +12,7 @@ import click
 from poimen_tasks.audit import AuditEvent, AuditPage, AuditStats
 from poimen_tasks.audit.asking import Asking
 from poimen_tasks.audit.unsealed import START
+from poimen_tasks.cli.audit_hints import explain_nothing
 from poimen_tasks.cli.audit_words import as_dict, filters, head, line, log_options, open_log, source_in_words
 from poimen_tasks.cli.output import Failure, console, json_line, json_option, one_line, print_json
 
@@ -42,13 +43,20 @@ def query(
     if follow and (newest or count):
         raise click.UsageError("--follow goes with neither --newest nor --count")
     asked = open_log(app, directory, log)
-    if count:
-        number = asked.count(**wanted)
-        print_json({"count": number}) if as_json else click.echo(f"{number}")
-    elif follow:
+    if follow:
+        if not asked.query(limit=1, **wanted):
+            explain_nothing(asked, wanted)
         _follow(asked, after or START, wanted, as_json=as_json)
+        return
+    if count:
+        found = asked.count(**wanted)
+        print_json({"count": found}) if as_json else click.echo(f"{found}")
     else:
-        _page(asked.query(limit=limit, after=after, newest_first=newest, **wanted), as_json=as_json)
+        page = asked.query(limit=limit, after=after, newest_first=newest, **wanted)
+        _page(page, as_json=as_json)
+        found = len(page)
+    if not found:
+        explain_nothing(asked, wanted)
 
 
 def _page(page: AuditPage, *, as_json: bool) -> None:
@@ -89,6 +97,8 @@ def tail(
     if not as_json:
         _lines(events)
         click.echo(f"{len(events):,} newest, {source_in_words(page.source)}", err=True)
+    if not page:
+        explain_nothing(asked, wanted)
     if follow:
         _follow(asked, page.newest or end, wanted, as_json=as_json, titled=bool(events))
 

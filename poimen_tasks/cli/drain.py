@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from poimen_tasks._checks import MOST_SECONDS, check_number, words
-from poimen_tasks.app import Poimen
 from poimen_tasks.cli.cancel import default_actor
-from poimen_tasks.cli.loading import app_options, load
+from poimen_tasks.cli.loading import app_options, load_store
 from poimen_tasks.cli.output import TIMED_OUT, Failure, json_option, print_json
 from poimen_tasks.ids import check_name
+from poimen_tasks.store import Store
 
 __all__ = ["drain"]
 
@@ -39,17 +39,18 @@ def drain(
     """Ask workers to leave: they claim nothing more, finish what runs, keep open workflows on disk, and end.
 
     The request is stored: a worker that cannot be reached now hears it later. Workers that start afterwards are not
-    meant, so a new deployment can be started beside.
+    meant, so a new deployment can be started beside. The app is optional: without one, the settings are those of the
+    environment.
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait: give both")
     check_name(actor, "actor")
     if timeout is not None:
         check_number("timeout", timeout, least=0, most=MOST_SECONDS)
-    poimen = load(app, directory)
-    names = _chosen(poimen, workers)
-    asked = poimen.store.scripts.drain_workers(names, actor=actor, reason=words(reason))
-    left = _wait(poimen, asked, timeout, quiet=as_json) if wait else []
+    store = load_store(app, directory)
+    names = _chosen(store, workers)
+    asked = store.scripts.drain_workers(names, actor=actor, reason=words(reason))
+    left = _wait(store, asked, timeout, quiet=as_json) if wait else []
     if left:
         are = "is" if len(left) == 1 else "are"
         raise Failure(
@@ -71,8 +72,8 @@ def _workers(count: int) -> str:
     return f"{count} worker{'' if count == 1 else 's'}"
 
 
-def _chosen(poimen: Poimen, wanted: Sequence[str]) -> list[str]:
-    known = [worker.name for worker in poimen.store.reads.workers()]
+def _chosen(store: Store, wanted: Sequence[str]) -> list[str]:
+    known = [worker.name for worker in store.reads.workers()]
     if "all" in wanted:
         return known
     chosen: list[str] = []
@@ -85,12 +86,12 @@ def _chosen(poimen: Poimen, wanted: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
-def _wait(poimen: Poimen, asked: Sequence[str], timeout: float | None, *, quiet: bool) -> list[str]:
+def _wait(store: Store, asked: Sequence[str], timeout: float | None, *, quiet: bool) -> list[str]:
     """Those that are still there when the time is over."""
     deadline = float("inf") if timeout is None else time.monotonic() + timeout
     told = time.monotonic() + 1.0
     while True:
-        there = {worker.name for worker in poimen.store.reads.workers()}
+        there = {worker.name for worker in store.reads.workers()}
         left = [name for name in asked if name in there]
         if not left or time.monotonic() >= deadline:
             return left

@@ -32,6 +32,7 @@ __all__ = [
     "load_store",
     "load_tasks",
     "load_without_server",
+    "load_without_tasks",
     "require_app",
 ]
 
@@ -130,6 +131,20 @@ def load_without_server(app: str | None, directory: Path | None) -> Poimen:
     place = require_app(app)
     find_server(directory)
     return _find(place)
+
+
+def load_without_tasks(app: str | None, directory: Path | None) -> Poimen:
+    """For commands that need no task and send no message; perhaps no Redis is known.
+
+    Without an app the settings are those of the environment.
+
+    Raises:
+        Failure: the app's module cannot be imported or holds no Poimen.
+    """
+    if app is not None:
+        return load_without_server(app, directory)
+    find_server(directory)
+    return Poimen("poimen", settings=load_settings())
 
 
 def load_tasks(poimen: Poimen) -> None:

@@ -111,7 +111,18 @@ def console(*, err: bool = False) -> Console:
     """Where tables go. A pipe has no width: there nothing is cut unless COLUMNS says so."""
     file = sys.stderr if err else sys.stdout
     piped = not file.isatty() and not os.environ.get("COLUMNS")
-    return Console(file=file, width=_PIPED if piped else None, highlight=False, markup=False, emoji=False)
+    kind = _Piped if piped else Console
+    return kind(file=file, width=_PIPED if piped else None, highlight=False, markup=False, emoji=False)
+
+
+class _Piped(Console):
+    """Lines for programs: without the spaces that fill a column up to its end."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As Rich does it, with each line cut behind its last letter."""
+        with self.capture() as printed:
+            super().print(*objects, **options)
+        self.file.write("\n".join(line.rstrip(" ") for line in printed.get().split("\n")))
 
 
 def wide(screen: Console) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,10 +13,8 @@ from rich.text import Text
 from poimen_tasks._checks import MOST_SECONDS, check_number
 from poimen_tasks.app import Poimen
 from poimen_tasks.cli.cancel import default_actor
-from poimen_tasks.cli.loading import app_options, load, load_tasks
+from poimen_tasks.cli.loading import app_options, load, load_without_tasks
 from poimen_tasks.cli.output import (
-    TIMED_OUT,
-    Failure,
     console,
     duration,
     json_option,
@@ -28,13 +25,13 @@ from poimen_tasks.cli.output import (
     wide,
     with_app,
 )
-from poimen_tasks.errors import PauseTimeout
+from poimen_tasks.cli.pausing_words import not_paused, paused_in_words, wait_quiet
+from poimen_tasks.errors import NotPaused, StaleEpoch
 from poimen_tasks.model import BatchStatus
-from poimen_tasks.pause import PauseReceipt, PauseState, Scope
+from poimen_tasks.pause import PauseState
 
 __all__ = ["pause", "pauses", "resume"]
 
-_INTERRUPTED = 130
 _SHOWN = 5
 _NEWEST = 500
 
@@ -65,11 +62,6 @@ def _scope(given: dict[str, Any]) -> dict[str, Any]:
         names = "--workflow, --batch, --queue, --activity and --everything"
         raise click.UsageError(f"give exactly one of {names}, not {len(found)}")
     return found
-
-
-def _option(scope: Scope) -> str:
-    """The scope as it is typed."""
-    return f"--{scope.kind} {scope.id}".rstrip()
 
 
 @click.command()
@@ -109,54 +101,9 @@ def pause(
     if wait is None and as_json:
         print_json(receipt)
     elif wait is None:
-        click.echo("\n".join(_paused_in_words(poimen, receipt)))
+        click.echo("\n".join(paused_in_words(poimen, receipt)))
     else:
-        _wait(receipt, wait, as_json=as_json)
-
-
-def _wait(receipt: PauseReceipt, wait: float, *, as_json: bool) -> None:
-    try:
-        receipt.wait_quiet(timeout=wait)
-    except PauseTimeout as error:
-        raise Failure.of(error, exit_code=TIMED_OUT) from error
-    except KeyboardInterrupt:
-        click.echo(f"\n{receipt.scope} stays paused; {_how_to_resume(receipt.scope)}", err=True)
-        click.get_current_context().exit(_INTERRUPTED)
-    if as_json:
-        print_json(receipt)
-    else:
-        click.echo(f"paused {receipt.scope}: nothing of it runs any more; {_how_to_resume(receipt.scope)}")
-
-
-def _how_to_resume(scope: Scope) -> str:
-    return with_app(f"`poimen resume -A APP {_option(scope)}` lets it go on")
-
-
-def _unknown(poimen: Poimen, scope: Scope) -> Iterator[str]:
-    """A word on what nobody has seen: it may be meant, or mistyped."""
-    if scope.kind == "workflow" and not poimen.batches(workflow=scope.id):
-        yield "no batch of it is known: what is dispatched later is held"
-    if scope.kind == "batch" and poimen.store.reads.statuses([scope.id]) == [None]:
-        yield "it is not known: when it is dispatched it is held"
-    if scope.kind == "activity" and scope.id not in poimen.celery.tasks:
-        with suppress(Failure):
-            load_tasks(poimen)
-        if scope.id not in poimen.celery.tasks:
-            yield "no task of that name is known here"
-
-
-def _paused_in_words(poimen: Poimen, receipt: PauseReceipt) -> Iterator[str]:
-    yield f"paused {receipt.scope}: nothing of it starts from now on; {_how_to_resume(receipt.scope)}"
-    yield from _unknown(poimen, receipt.scope)
-    names = [one_line(f"{one.batch_id}.{item}") for one in receipt.running for item in one.item_ids[:_SHOWN]]
-    names += [f"call {one_line(call)}" for call in receipt.calls]
-    count = receipt.running_items + len(receipt.calls)
-    if not count:
-        yield "nothing of it runs"
-        return
-    more = f" and {count - _SHOWN:,} more" if count > _SHOWN else ""
-    ends = "they may finish" if receipt.stop_at is None else f"they are asked to stop at {receipt.stop_at:%H:%M:%S} UTC"
-    yield f"{count:,} still run, {ends}: {', '.join(names[:_SHOWN])}{more}"
+        wait_quiet(receipt, wait, as_json=as_json)
 
 
 @click.command()
@@ -182,7 +129,10 @@ def resume(
     """
     found = _scope(scope)
     poimen = load(app, directory)
-    state = poimen.resume(**found, reason=reason, actor=actor, rate=rate, epoch=epoch)
+    try:
+        state = poimen.resume(**found, reason=reason, actor=actor, rate=rate, epoch=epoch)
+    except (NotPaused, StaleEpoch) as error:
+        raise not_paused(error, found, epoch) from error
     if as_json:
         print_json(state)
         return
@@ -205,8 +155,11 @@ def _ramp(state: PauseState) -> str:
 @json_option
 @click.option("--all", "everything", is_flag=True, help="Also what was resumed within the retention.")
 def pauses(*, app: str | None, directory: Path | None, as_json: bool, everything: bool) -> None:
-    """Show what is paused: by whom, why, since when, and what each pause holds back."""
-    poimen = load(app, directory)
+    """Show what is paused: by whom, why, since when, and what each pause holds back.
+
+    The app is optional: without one, the settings are those of the environment.
+    """
+    poimen = load_without_tasks(app, directory)
     found = poimen.pauses.all(paused=not everything)
     waiting = _waiting(poimen) if found else []
     if as_json:
@@ -227,8 +180,18 @@ def pauses(*, app: str | None, directory: Path | None, as_json: bool, everything
         cells = _cells(state, _details(poimen, state, waiting), now)
         made.add_row(*(cells[name] for name in names))
     screen.print(made)
+    _tell_of_ends(poimen, found)
     if any(state.paused for state in found) and (roomy or not everything):
         screen.print(Text(with_app("\n`poimen resume -A APP --workflow W` (or --batch and so on) lets one go on")))
+
+
+def _tell_of_ends(poimen: Poimen, found: list[PauseState]) -> None:
+    """Pauses of batches that are over last until somebody resumes them."""
+    names = [state.scope.id for state in found if state.paused and state.scope.kind == "batch"][:_NEWEST]
+    over = [one.batch_id for one in poimen.store.reads.statuses(names) if one is not None and one.is_over]
+    if over:
+        more = f" and {len(over) - _SHOWN:,} more" if len(over) > _SHOWN else ""
+        click.echo(f"\nover already, so their pauses hold nothing: {', '.join(over[:_SHOWN])}{more}")
 
 
 def _waiting(poimen: Poimen) -> list[BatchStatus]:

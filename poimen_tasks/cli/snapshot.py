@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
 from poimen_tasks.cli.cancel import default_actor
-from poimen_tasks.cli.loading import app_options, load, load_without_server
+from poimen_tasks.cli.loading import app_options, load, load_without_tasks
 from poimen_tasks.cli.output import Failure, console, facts, json_option, one_line, print_json, since, table
 from poimen_tasks.model import moment
-from poimen_tasks.pause import Scope, Snapshot
+from poimen_tasks.pause import PauseState, Scope, Snapshot
 
 __all__ = ["snapshot"]
 
 _FIRST_LINE, _EVERY_LINE = 1.0, 2.0
+_OUTCOMES = ("succeeded", "failed", "cancelled", "skipped")
+_LEFT = ("pending", "delayed", "waiting", "running")
 
 
 @click.group()
@@ -52,12 +55,12 @@ class _Told:
 def create(*, app: str | None, directory: Path | None, as_json: bool, workflow: str, reason: str, actor: str) -> None:
     """Take WORKFLOW as it is now; it may run on meanwhile."""
     poimen = load(app, directory)
+    if not poimen.batches(workflow=workflow):
+        raise Failure(f"workflow {workflow!r} has no batch in this store, so there is nothing to take", kind="NoBatch")
     made = poimen.snapshots.create(workflow, actor=actor, reason=reason, progress=_Told("read", quiet=as_json))
     if as_json:
-        print_json(made)
+        print_json(_as_dict(made))
         return
-    if not made.batches:
-        click.echo(f"note: workflow {workflow} has no batch in this store", err=True)
     click.echo(f"took {_in_words(made)}")
 
 
@@ -66,11 +69,11 @@ def create(*, app: str | None, directory: Path | None, as_json: bool, workflow: 
 @json_option
 @click.option("--all", "generations", is_flag=True, help="Older ones of each workflow too.")
 def list_(*, app: str | None, directory: Path | None, as_json: bool, generations: bool) -> None:
-    """List the snapshots of the data directory, the newest first."""
-    poimen = load_without_server(app, directory)
+    """List the snapshots of the data directory, the newest first; the app is optional."""
+    poimen = load_without_tasks(app, directory)
     found = poimen.snapshots.all(generations=generations)
     if as_json:
-        print_json({"snapshots": found, "stats": poimen.snapshots.stats()})
+        print_json({"snapshots": [_as_dict(one) for one in found], "stats": poimen.snapshots.stats()})
         return
     if not found:
         click.echo(f"no snapshots in {poimen.snapshots.directory}")
@@ -94,11 +97,11 @@ def list_(*, app: str | None, directory: Path | None, as_json: bool, generations
 @click.argument("workflow")
 @click.option("--generation", type=click.IntRange(0, 999), default=0, show_default=True, help="1: the one before.")
 def show(*, app: str | None, directory: Path | None, as_json: bool, workflow: str, generation: int) -> None:
-    """Show the newest snapshot of WORKFLOW; its checksum is looked at."""
-    poimen = load_without_server(app, directory)
+    """Show the newest snapshot of WORKFLOW; its checksum is looked at. The app is optional."""
+    poimen = load_without_tasks(app, directory)
     found = poimen.snapshots.latest(workflow, generation=generation)
     if as_json:
-        print_json(found)
+        print_json(_as_dict(found))
     else:
         console().print(facts(_facts(found), numbers=False))
 
@@ -110,10 +113,14 @@ def _facts(found: Snapshot) -> Iterator[tuple[str, str]]:
     for name in ("reason", "stage", "current_task_id", "current_activity_id", "error"):
         if getattr(found, name):
             yield name.replace("_", " "), one_line(str(getattr(found, name)))
+    if found.batches:
+        yield "items", _totals(found.batches)
+    # Of one stage, or what was given when it was taken: beside several batches it has to say so.
+    of = f" of stage {found.stage}" if len(found.batches) > 1 and found.stage else ""
     for kind in ("completed", "pending", "failed"):
         ids = getattr(found, f"{kind}_tasks")
         more = ", ..." if len(ids) > 5 else ""
-        yield kind, f"{getattr(found, kind):,}" + (f" ({', '.join(map(one_line, ids[:5]))}{more})" if ids else "")
+        yield kind, f"{getattr(found, kind):,}{of}" + (f" ({', '.join(map(one_line, ids[:5]))}{more})" if ids else "")
     for batch in found.batches:
         yield (
             "batch",
@@ -128,9 +135,28 @@ def _facts(found: Snapshot) -> Iterator[tuple[str, str]]:
         yield "resumed", f"{found.resumed_at:%Y-%m-%d %H:%M:%S} UTC" if found.resumed_at else f"failed, {tried} tries"
 
 
+def _totals(batches: Sequence[Mapping[str, Any]]) -> str:
+    """The items of all batches, by what became of them."""
+    counts = {name: sum(batch.get(name, 0) for batch in batches) for name in (*_OUTCOMES, *_LEFT)}
+    left = sum(counts[name] for name in _LEFT)
+    ends = {"completed": counts["succeeded"], "pending": left, "failed": counts["failed"]}
+    rare = {name: counts[name] for name in ("cancelled", "skipped") if counts[name]}
+    words = ", ".join(f"{number:,} {name}" for name, number in {**ends, **rare}.items())
+    return f"{sum(batch.get('total', 0) for batch in batches):,}: {words}"
+
+
+def _as_dict(found: Snapshot) -> dict[str, Any]:
+    """A snapshot for programs: its pauses as `poimen pauses --json` has them."""
+    stored = ((Scope.parse(scope), state) for scope, state in found.pauses.items())
+    pauses = [
+        PauseState.read(scope, {name: str(value).encode() for name, value in state.items()}) for scope, state in stored
+    ]
+    return {**found.to_dict(), "pauses": [one.to_dict() for one in pauses]}
+
+
 def _finished(batch: object) -> int:
     counters = dict(batch)  # type: ignore[call-overload]
-    return sum(counters.get(name, 0) for name in ("succeeded", "failed", "cancelled", "skipped"))
+    return sum(counters.get(name, 0) for name in _OUTCOMES)
 
 
 @snapshot.command()
@@ -155,7 +181,7 @@ def restore(
         workflow, resume=not paused, generation=generation, actor=actor, reason=reason, progress=progress
     )
     if as_json:
-        print_json(found)
+        print_json(_as_dict(found))
     else:
         what = "is paused" if poimen.pauses.is_paused(workflow) else "goes on"
         click.echo(f"restored {_in_words(found)}; it {what}")
@@ -166,8 +192,8 @@ def restore(
 @json_option
 @click.argument("workflow")
 def delete(*, app: str | None, directory: Path | None, as_json: bool, workflow: str) -> None:
-    """Remove every snapshot of WORKFLOW; the workflow itself is not touched."""
-    count = load_without_server(app, directory).snapshots.delete(workflow)
+    """Remove every snapshot of WORKFLOW; the workflow itself is not touched. The app is optional."""
+    count = load_without_tasks(app, directory).snapshots.delete(workflow)
     if not count:
         raise Failure(f"workflow {workflow!r} has no snapshot", kind="SnapshotNotFound")
     if as_json:

@@ -16,7 +16,7 @@ from typing import Self
 import click
 
 from poimen_tasks.cli.loading import app_options, celery_name, data_dir, load
-from poimen_tasks.cli.output import Failure, json_option, print_json
+from poimen_tasks.cli.output import Failure, json_option, print_json, with_app
 from poimen_tasks.cli.up_sealer import UpSealer, can_seal
 from poimen_tasks.cli.worker import worker_command
 from poimen_tasks.settings import load_settings, mask_url
@@ -72,7 +72,7 @@ def up(
 
     The server keeps its data in the data directory, and comes back with it. While it runs, other `poimen` commands in
     the same directory find it by themselves. With POIMEN_REDIS_URL set, that server is used and none is started.
-    Without an app only the server runs.
+    Without an app only the server runs. When the worker is drained, the others run on.
     """
     with _Requests() as requests, _server(directory, port) as server:
         options = ["-l", loglevel, *(["-c", str(concurrency)] if concurrency else [])]
@@ -87,9 +87,8 @@ def up(
                 worker.wait()
             if sealer is not None:
                 sealer.stop()
-        if not requests.count:
-            asked = ", as `poimen drain` or a signal asks it to" if code == 0 else ""
-            raise Failure(f"the worker ended by itself with exit code {code}{asked}; its log is above")
+        if not requests.count and code:
+            raise Failure(f"the worker ended by itself with exit code {code}; its log is above")
         click.echo("stopped", err=True)
 
 
@@ -177,19 +176,43 @@ def _wait(
     worker: subprocess.Popen[bytes] | None,
     sealer: UpSealer | None,
 ) -> int | None:
-    """Until the worker has ended. The first request to stop lets running items finish, the second does not."""
+    """Until the worker has ended. The first request to stop lets running items finish, the second does not.
+
+    A worker that was asked to leave is no end of the others.
+    """
     heard = 0
-    while worker is None or worker.poll() is None:
+    while True:
+        if worker is not None and (code := worker.poll()) is not None:
+            if code or requests.count or (server is None and sealer is None):
+                return code
+            _tell_of_leaving(server, sealer)
+            worker = None
         if server is not None and not server.alive:
             raise Failure(f"the server ended by itself; its log is {server.log_path}")
         if requests.count > heard:
             if worker is None:
                 return None
-            worker.send_signal(_ESCALATION[min(heard, 2)])
-            if heard == 0:
-                click.echo("stopping: running items finish first; Ctrl-C again gives them up", err=True)
+            _pass_on(worker, heard)
             heard += 1
         if sealer is not None:
             sealer.look()
         time.sleep(_POLL)
-    return worker.returncode
+
+
+def _pass_on(worker: subprocess.Popen[bytes], heard: int) -> None:
+    """Hand a request to stop to the worker; `heard` came before it."""
+    worker.send_signal(_ESCALATION[min(heard, 2)])
+    if heard == 0:
+        click.echo("stopping: running items finish first; Ctrl-C again gives them up", err=True)
+
+
+def _tell_of_leaving(server: EmbeddedServer | None, sealer: UpSealer | None) -> None:
+    others = [name for name, there in (("the server", server), ("the sealer", sealer)) if there]
+    run, them = ("runs", "it") if len(others) == 1 else ("run", "them")
+    click.echo(
+        with_app(
+            f"the worker was drained: it left as asked; {' and '.join(others)} {run} on. Ctrl-C stops {them}; "
+            "`poimen worker -A APP` in another terminal starts a worker again"
+        ),
+        err=True,
+    )

@@ -111,11 +111,12 @@ class PauseReceipt:
         """How many items ran, or were claimed to run next."""
         return sum(map(len, self.running))
 
-    def wait_quiet(self, timeout: float | None = None) -> None:
+    def wait_quiet(self, timeout: float | None = None, *, progress: Callable[[int], None] | None = None) -> None:
         """Wait until nothing of the scope runs any more: no item, no plain call.
 
         Args:
             timeout: seconds; None waits as long as it takes.
+            progress: told at each look how many items and plain calls still run, a few times a second.
 
         Raises:
             PauseTimeout: something still runs; it says what.
@@ -133,6 +134,8 @@ class PauseReceipt:
                 raise NotPaused(f"{self.scope} was resumed while you waited for it to be quiet")
             if not found.running and not found.calls:
                 return
+            if progress is not None:
+                progress(sum(len(expand_ranges(lane.ranges)) for lane in found.running) + len(found.calls))
             if deadline is not None and time.monotonic() + pause > deadline:
                 shown = ", ".join(_shown(found.running, found.calls))
                 raise PauseTimeout(f"{self.scope} is paused, and not quiet after {timeout:g} s: {shown} run on")

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-from poimen_tasks import AuditEvent, AuditUnavailable, InvalidArgument, Item
+from poimen_tasks import AuditEvent, AuditUnavailable, InvalidArgument, InvalidId, Item
 from tests.acceptance.conftest import APP
 from tests.auditing import lines_on_disk, seal, strict
 from tests.conftest import ROOT, Workers
@@ -94,6 +94,14 @@ def test_all_or_none(own_shop: ModuleType) -> None:
     ):
         with pytest.raises(Exception, match=r"^(event_type|actor): "):
             audit.record_many([*[good] * 600, bad])
+    assert audit.count() == 0
+
+
+def test_an_actor_outside_of_a_task(own_shop: ModuleType) -> None:
+    """Outside of a task nobody is there to be the actor: the error says what to give, and nothing is written."""
+    audit = own_shop.poimen.audit
+    with pytest.raises(InvalidId, match=r'^actor: outside of a task it has to be given, as actor="ada"'):
+        audit.record("deploy.done", action="y")
     assert audit.count() == 0
 
 

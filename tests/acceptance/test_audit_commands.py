@@ -85,6 +85,30 @@ def test_query(run: Run) -> None:
     assert "\x1b" not in shown.stdout
 
 
+@pytest.mark.parametrize("words", [("query",), ("query", "--count"), ("tail",), ("export",)])
+def test_a_name_that_is_not_in_the_log(run: Run, words: tuple[str, ...]) -> None:
+    """An empty answer to a filter with a name that no event has is told, with the names that there are."""
+    found = run(*words, "--status", "succes", "--actor", "ade", "--type", "note", "--workflow", "v")
+    assert found.exit_code == 0, found.output
+    notes = [line for line in found.stderr.splitlines() if line.startswith("note: ")]
+    assert notes == [
+        "note: no event has actor 'ade'; there are: ada, bob, eve",
+        "note: no event has status 'succes'; there are: success",
+        "note: no event is about workflow 'v'",
+    ]
+    assert "note: " not in run(*words, "--actor", "ada", "--status", "success").stderr
+    # Each name is in the log, though not together; the unsealed event has one of them.
+    assert "note: " not in run(*words, "--actor", "eve", "--workflow", "w").stderr
+
+
+def test_many_names_that_are_in_the_log(run: Run, poimen: Poimen) -> None:
+    """Of many names the near ones are told first, and how many more there are."""
+    poimen.audit.record_many(AuditEvent(event_type=f"kind-{at}", action="x", actor="ada") for at in range(30))
+    (note,) = [line for line in run("query", "--type", "nota").stderr.splitlines() if line.startswith("note: ")]
+    assert note.startswith("note: no event has type 'nota'; there are: note, ")
+    assert note.endswith(", and 21 more")
+
+
 def test_only_the_stream(run: Run, poimen: Poimen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no sealed log, what is not sealed is told, and that it is no more than that."""
     assert poimen.audit

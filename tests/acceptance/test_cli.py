@@ -343,6 +343,21 @@ def test_up_when_its_worker_ends(project: Path, start: Callable[..., Running]) -
     assert "worker ended by itself" in up.text()
 
 
+def test_up_when_its_worker_is_drained(project: Path, start: Callable[..., Running]) -> None:
+    """A drained worker is no end of `up`: the server and the sealer run on, and how to go on is said."""
+    up = start("up", "-A", "shop", "-c", "1", "--seal", env={}, cwd=project)
+    eventually(lambda: " ready." in up.text(), timeout=40)
+    drained = in_project(project, "-m", "poimen_tasks.cli", "drain", "-A", "shop", "--wait")
+    assert drained.returncode == 0, drained.stderr
+    eventually(lambda: "the worker was drained" in up.text(), timeout=40)
+    assert "the server and the sealer run on. Ctrl-C stops them; `poimen worker -A shop`" in up.text()
+    found = in_project(project, "-m", "poimen_tasks.cli", "status", "-A", "shop", "--json")
+    assert json.loads(found.stdout)["workers"] == [], found.stderr
+    assert any("seal" in process.cmdline() for process in up.family())
+    assert up.stop(signal.SIGINT) == 0
+    assert running_url(project / ".poimen") is None
+
+
 def test_up_dies_with_everything(project: Path, start: Callable[..., Running]) -> None:
     """When `up` is killed its server and worker end too: nothing is left running."""
     up = start("up", "-A", "shop", "-c", "1", env={}, cwd=project)

@@ -127,6 +127,52 @@ def test_bad_input(run: Run, words: tuple[str, ...], code: int, part: str) -> No
     assert json.loads(run("pauses", "--json").stdout)["pauses"] == []
 
 
+def test_looking_without_an_app(
+    run: Run, redis_url: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pauses` and `drain` need no task: without an app the settings are those of the environment."""
+
+    def bare(*words: str) -> Result:
+        return CliRunner().invoke(main, words, prog_name="poimen")
+
+    assert run("pause", "--queue", "q").exit_code == 0
+    monkeypatch.setenv("POIMEN_DATA_DIR", str(tmp_path))
+    assert bare("pauses").exit_code == 1
+    monkeypatch.setenv("POIMEN_REDIS_URL", redis_url)
+    monkeypatch.setenv("POIMEN_NAMESPACE", namespace)
+    assert "queue q" in bare("pauses").stdout
+    assert bare("drain").stdout == "no worker is there\n"
+    # What sends messages takes the broker and its options from the app.
+    assert bare("resume", "--queue", "q").exit_code == 2
+
+
+def test_errors_speak_of_commands(run: Run, app: str) -> None:
+    """What is not paused is told in terms of the command line, with the app in it."""
+    said = run("resume", "--workflow", "w")
+    assert said.stderr == f"error: workflow w is not paused; `poimen pauses -A {app}` has what is\n"
+    assert json.loads(run("resume", "--workflow", "w", "--json").stdout)["error"]["type"] == "NotPaused"
+
+
+def test_a_task_by_half_of_its_name(run: Run, app: str) -> None:
+    """A task that is not known is told, with the one that may be meant."""
+    said = run("pause", "--activity", "other.noop").stdout
+    assert f"no task of that name is known here; did you mean {app}.noop?" in said
+    assert "did you mean" in run("pause", "--activity", "noop").stdout
+    assert "known here" not in run("pause", "--activity", f"{app}.noop").stdout
+    assert "did you mean" not in run("pause", "--activity", "zzzzzz").stdout
+
+
+def test_a_batch_that_is_over(run: Run, poimen: Poimen) -> None:
+    """The pause of a batch that is over stands, and is told to hold nothing, at once and in the list."""
+    poimen.dispatch(poimen.map("noop", range(2)), batch_id="done").cancel(reason="x", actor="ann")
+    poimen.dispatch(poimen.map("noop", range(2)), batch_id="open")
+    assert "batch done is over already: the pause stands" in run("pause", "--batch", "done").stdout
+    assert "over already" not in run("pause", "--batch", "open").stdout
+    assert "over already, so their pauses hold nothing: done\n" in run("pauses").stdout
+    assert run("resume", "--batch", "done").exit_code == 0
+    assert "over already" not in run("pauses").stdout
+
+
 def test_a_stale_epoch(run: Run) -> None:
     """`resume --epoch` of a pause that was replaced is refused, and what is paused stays so."""
     first = json.loads(run("pause", "--queue", "q", "--json").stdout)["epoch"]
@@ -143,6 +189,10 @@ def test_waiting_until_quiet(run: Run, poimen: Poimen) -> None:
     lane = begin(poimen.store, Ticket(batch.id, 0, int(raw.split(b"|")[1]), "celery", 0), 2)
     said = run("pause", "--workflow", "w", "--wait", "0")
     assert (said.exit_code, f"{batch.id}.0, {batch.id}.1" in said.stderr) == (124, True)
+    assert "--workflow w --wait 0` waits again, with --grace SECONDS or --terminate it stops them" in said.stderr
+    said = run("pause", "--workflow", "w", "--wait", "1.5")
+    assert said.stderr.startswith("workflow w is paused; 2 of it still run\n")
+    assert run("pause", "--workflow", "w", "--wait", "1.5", "--json").stderr.startswith("error: ")
     assert "2 still run, they may finish" in run("pause", "--workflow", "w").stdout
     (row,) = json.loads(run("pauses", "--json").stdout)["pauses"]
     assert row["running_items"] == 2

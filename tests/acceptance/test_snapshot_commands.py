@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 import os
 import secrets
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -78,8 +78,53 @@ def test_create_and_look(poimen: tuple[Poimen, Run]) -> None:
         "workflow wf since 20",
     ):
         assert words in shown
-    note = run("create", "wf-empty")
-    assert (note.exit_code, "has no batch in this store" in note.stderr) == (0, True)
+
+
+def test_nothing_to_take(poimen: tuple[Poimen, Run]) -> None:
+    """A workflow without a batch, as a mistyped one, is no snapshot but exit code 1."""
+    _, run = poimen
+    refused = run("create", "nosuch")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr == "error: workflow 'nosuch' has no batch in this store, so there is nothing to take\n"
+    assert json.loads(run("create", "nosuch", "--json").stdout)["error"]["type"] == "NoBatch"
+    assert "no snapshots in" in run("list").stdout
+
+
+def test_totals_of_several_batches(poimen: tuple[Poimen, Run]) -> None:
+    """Of several batches `show` tells the items of all, as `list` does, and of which stage the ids are."""
+    made, run = poimen
+    made.dispatch(made.map("shop.noop", range(6)), workflow="wf", stage="second", batch_id="more")
+    made.batch("mine").cancel(reason="x", actor="ann")
+    run("create", "wf")
+    lines = run("show", "wf").stdout.splitlines()
+    assert ["items", "9: 0 completed, 6 pending, 0 failed, 3 cancelled"] in [line.split(None, 1) for line in lines]
+    assert any(line.startswith("pending") and "6 of stage second (0, 1, 2, 3, 4, ...)" in line for line in lines)
+
+
+def test_pauses_for_programs(poimen: tuple[Poimen, Run]) -> None:
+    """With --json the pauses of a snapshot look as `poimen pauses --json` shows them."""
+    made, run = poimen
+    state = made.pauses.state("wf")
+    assert state is not None
+    (pause,) = told(run("create", "wf", "--json"))["pauses"]
+    assert pause == {**state.to_dict(), "held": 0}
+    assert (pause["scope"], pause["paused"], pause["actor"]) == ({"kind": "workflow", "id": "wf"}, True, "ann")
+    assert told(run("show", "wf", "--json"))["pauses"] == [pause]
+    assert told(run("list", "--json"))["snapshots"][0]["pauses"] == [pause]
+
+
+def test_looking_without_an_app(poimen: tuple[Poimen, Run]) -> None:
+    """`list`, `show` and `delete` need no task: without an app the settings are those of the environment."""
+    _, run = poimen
+    run("create", "wf")
+
+    def bare(*words: str) -> Any:
+        return told(CliRunner().invoke(main, ["snapshot", *words, "--json"], prog_name="poimen"))
+
+    assert [one["workflow"] for one in bare("list")["snapshots"]] == ["wf"]
+    assert bare("show", "wf")["pending"] == 3
+    assert bare("delete", "wf") == {"deleted": 1}
+    assert CliRunner().invoke(main, ["snapshot", "create", "wf"], prog_name="poimen").exit_code == 2
 
 
 def test_restore(poimen: tuple[Poimen, Run], namespace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

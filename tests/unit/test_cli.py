@@ -355,6 +355,14 @@ def test_overview(run, use):
     assert row.split() == ["w@h", "7", "prefork", "4", "1", "s", "ago", "celery,", "gpu"]
 
 
+def test_no_spaces_at_the_ends(run, use):
+    """In a pipe no line ends in the spaces that fill its column."""
+    use(FakeBatch(batch_status("b1")), FakeBatch(batch_status("a-longer-name")), workers=[WORKER])
+    lines = run("status", "-A", "shop").stdout.splitlines()
+    assert any("w@h" in line for line in lines)
+    assert lines == [line.rstrip() for line in lines]
+
+
 def test_overview_for_programs(run, use):
     """With --json the overview is one strict JSON object."""
     use(FakeBatch(batch_status(total=2, running=2)), workers=[WORKER])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 from poimen_tasks.audit.event import RESERVED
 from poimen_tasks.audit.expand import RECORDED
-from poimen_tasks.audit.wording import _ACTIONS, STATUSES
+from poimen_tasks.audit.wording import _ACTIONS, STATUSES, Head, describe
 from tests.catalogue import documented
 from tests.conftest import ROOT
 
@@ -48,6 +49,13 @@ def test_words_and_states_are_of_known_types():
     """What the log says about types, in words, is about types that exist; and each of a batch has its words."""
     assert set(STATUSES) <= set(documented())
     assert set(_ACTIONS) <= set(documented())
+
+
+def test_a_gap_of_ticks_is_no_failure():
+    """After each stop of the last worker there is a gap, and nothing is lost by it: `failure` is kept for what is."""
+    header = {"gap": 30, "held": 10}
+    event = describe(Head.read("keeper.gap", header, prefix="e-1-0-", at=datetime.now(UTC)), header, {})
+    assert event["status"] == "warning"
 
 
 def test_first_words_are_the_systems():
