@@ -13,7 +13,7 @@ import click
 from poimen_tasks.audit import AuditEvent
 from poimen_tasks.audit.asking import Asking
 from poimen_tasks.cli.loading import app_options, find_server, load_without_server
-from poimen_tasks.cli.output import one_line
+from poimen_tasks.cli.output import one_line, screen_width
 from poimen_tasks.errors import AuditUnavailable
 from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
 from poimen_tasks.store import Store
@@ -107,12 +107,17 @@ def filters(command: F) -> F:
     return gather  # type: ignore[return-value]
 
 
+_NAMES = ("LINE", "TIME (UTC)", "TYPE", "STATUS", "WORKFLOW/TASK", "ACTOR", "WHAT")
 _WIDTHS = (9, 23, 24, 9, 28, 12)
+#: On a narrow terminal: who and about what are left out, as their words mostly say it too; `audit show` has all.
+_NARROW = (7, 14, 18, 9, 0, 0)
+#: From here on there is room for all columns and for some words.
+_WIDE = 150
 
 
 def head() -> str:
     """The names of the columns."""
-    return _columns("LINE", "TIME (UTC)", "TYPE", "STATUS", "WORKFLOW/TASK", "ACTOR", "WHAT")
+    return _columns(*_NAMES)
 
 
 def line(event: AuditEvent) -> str:
@@ -125,10 +130,20 @@ def line(event: AuditEvent) -> str:
 
 
 def _columns(*texts: str) -> str:
+    """A line; on a terminal it is no longer than that is wide."""
     *names, words = (one_line(text, most=400) for text in texts)
-    first, *rest = names
-    cells = [first.rjust(_WIDTHS[0]), *(text.ljust(width) for text, width in zip(rest, _WIDTHS[1:], strict=True))]
-    return "  ".join((*cells, words)).rstrip()
+    width = screen_width()
+    if width < _WIDE:
+        names[1] = names[1][5:19] if names[1][:1].isdecimal() else names[1]  # neither year nor milliseconds
+        names = [_cut(text, room) for text, room in zip(names, _NARROW, strict=True)]
+    widths = _NARROW if width < _WIDE else _WIDTHS
+    first, *rest = (text.ljust(room) for text, room in zip(names, widths, strict=True) if room)
+    line = "  ".join((first.strip().rjust(widths[0]), *rest, words)).rstrip()
+    return _cut(line, width)
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: max(0, room - 3)]}..."[:room]
 
 
 def as_dict(event: AuditEvent) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
@@ -19,8 +20,8 @@ from poimen_tasks.errors import PoimenError
 
 __all__ = [
     "APP", "MISUSED", "TIMED_OUT", "Failure", "console", "duration", "facts", "json_line", "json_option",
-    "keep_stdout_clean", "limit_of", "one_line", "print_json", "share", "since", "state_text", "table", "wide",
-    "with_app",
+    "keep_stdout_clean", "limit_of", "one_line", "print_json", "screen_width", "share", "since", "state_text", "table",
+    "wide", "with_app",
 ]  # fmt: skip
 
 #: Where the context keeps the app.
@@ -31,6 +32,7 @@ _CLEAN = "poimen_tasks.clean_stdout"
 MISUSED, TIMED_OUT = 2, 124
 _WIDE = 110
 _PIPED = 1_000
+_ENDLESS = 1_000_000
 _COLORS = {
     "completed": "green", "running": "cyan", "open": "cyan", "paused": "yellow", "stalled": "yellow", "failed": "red",
     "cancelled": "magenta",
@@ -123,6 +125,13 @@ class _Piped(Console):
         with self.capture() as printed:
             super().print(*objects, **options)
         self.file.write("\n".join(line.rstrip(" ") for line in printed.get().split("\n")))
+
+
+def screen_width() -> int:
+    """The columns that a line on stdout may take; so many in a pipe that nothing of ours is longer."""
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
+        return _ENDLESS
+    return shutil.get_terminal_size().columns
 
 
 def wide(screen: Console) -> bool:

@@ -123,16 +123,23 @@ def _worker_table(workers: list[WorkerInfo], now: float) -> Table:
     made = table("worker", "pid", "pool", "slots", "seen", "queues", right=("pid", "slots", "seen"))
     for worker in workers:
         row = _worker_dict(worker, now)
-        seen = f"{duration(round(row['last_seen']))} ago"
         made.add_row(
             row["hostname"],
             str(row["pid"]),
             row["pool"],
             str(row["slots"]),
-            seen if row["alive"] else Text(f"{seen}, lost?", style="red"),
+            _seen(row),
             ", ".join(row["queues"]),
         )
     return made
+
+
+def _seen(row: dict[str, Any]) -> str | Text:
+    """When it last ticked, and what is special about it."""
+    seen = f"{duration(round(row['last_seen']))} ago"
+    if not row["alive"]:
+        return Text(f"{seen}, lost?", style="red")
+    return Text(f"{seen}, leaving", style="yellow") if row["leaving"] else seen
 
 
 def _worker_dict(worker: WorkerInfo, now: float) -> dict[str, Any]:
@@ -146,4 +153,5 @@ def _worker_dict(worker: WorkerInfo, now: float) -> dict[str, Any]:
         "slots": details.get("slots", 0),
         "last_seen": max(0.0, now - worker.seen),
         "alive": now - worker.seen <= LIVE,
+        "leaving": worker.leaving,
     }

@@ -156,7 +156,7 @@ def _introduce(
         pids = {"server_pid": server.pid if server else None, "worker_pid": worker.pid if worker else None}
         print_json({"url": url, "data_dir": data, "app": app, **pids, "sealer_pid": sealer.pid if sealer else None})
         return
-    where = "" if directory is None else f" --dir {directory}"
+    where = _where(directory)
     click.echo(f"server   {mask_url(url)}" + (f"  data in {data}" if data else " (POIMEN_REDIS_URL)"))
     click.echo(f"worker   app {app}, its log follows" if worker else "worker   none: give the app, as -A shop")
     missing = "" if can_seal() else ": it needs pip install 'poimen-tasks[audit]'"
@@ -206,13 +206,19 @@ def _pass_on(worker: subprocess.Popen[bytes], heard: int) -> None:
         click.echo("stopping: running items finish first; Ctrl-C again gives them up", err=True)
 
 
+def _where(directory: Path | None) -> str:
+    """The option by which other commands find this server."""
+    return "" if directory is None else f" --dir {directory}"
+
+
 def _tell_of_leaving(server: EmbeddedServer | None, sealer: UpSealer | None) -> None:
     others = [name for name, there in (("the server", server), ("the sealer", sealer)) if there]
+    where = _where(click.get_current_context().params["directory"]) if server else ""
     run, them = ("runs", "it") if len(others) == 1 else ("run", "them")
     click.echo(
         with_app(
             f"the worker was drained: it left as asked; {' and '.join(others)} {run} on. Ctrl-C stops {them}; "
-            "`poimen worker -A APP` in another terminal starts a worker again"
+            f"`poimen worker -A APP{where}` in another terminal starts a worker again"
         ),
         err=True,
     )

@@ -29,12 +29,16 @@ class Entry(NamedTuple):
 
 
 class WorkerInfo(NamedTuple):
-    """A worker as its last tick told it: `seen` in seconds since 1970, `offers` as queue and slots."""
+    """A worker as its last tick told it: `seen` in seconds since 1970, `offers` as queue and slots.
+
+    `leaving`: it is asked to leave, by a drain.
+    """
 
     name: str
     seen: float
     offers: tuple[tuple[str, int], ...]
     details: dict[str, Any]
+    leaving: bool = False
 
 
 def _text(value: bytes | None) -> str:
@@ -206,12 +210,21 @@ class Reads:
 
     def workers(self) -> list[WorkerInfo]:
         """The workers that said they live."""
-        rows = self.client.read(lambda redis: redis.hgetall(self.keys.build("workers")))
+
+        def ask(redis: Any) -> list[Any]:
+            pipeline = redis.pipeline(transaction=False)
+            pipeline.hgetall(self.keys.build("workers"))
+            pipeline.hkeys(self.keys.build("drains"))
+            return list(pipeline.execute())
+
+        rows, drains = self.client.read(ask)
+        leaving = set(drains)
         found = []
         for name, blob in rows.items():
             entry = msgpack.unpackb(blob, raw=True, strict_map_key=False)
             offers = tuple((_text(queue), slots) for queue, slots in entry.get(b"q") or ())
-            found.append(WorkerInfo(_text(name), float(entry[b"t"]), offers, msgpack.unpackb(entry[b"d"])))
+            details = msgpack.unpackb(entry[b"d"])
+            found.append(WorkerInfo(_text(name), float(entry[b"t"]), offers, details, name in leaving))
         return sorted(found)
 
     def ticket_queue(self, batch: str, slot: int) -> str | None:

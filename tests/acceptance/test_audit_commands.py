@@ -128,6 +128,27 @@ def test_the_log_alone(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "there is no audit log in this directory" in nowhere.stderr
 
 
+def test_a_pipe_cuts_nothing(run: Run, poimen: Poimen) -> None:
+    """Whatever its names and words, a line in a pipe is whole."""
+    names = {"event_type": "k" * 128, "actor": "a" * 128, "workflow": "w" * 128, "task": "t" * 250}
+    poimen.audit.record(action="x" * 400, **names)
+    (line,) = run("query", "--actor", "a" * 128).stdout.splitlines()[1:]
+    assert line.endswith("x" * 400)
+    assert all(name in line for name in names.values())
+
+
+@pytest.mark.parametrize("columns", [80, 40, 149, 150])
+def test_a_narrow_terminal(run: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """No line is longer than the terminal is wide; the line's number, time, type, status and some words are there."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    title, *lines = run("query").stdout.splitlines()
+    assert max(map(len, (title, *lines))) <= columns
+    assert (len(lines), "ACTOR" in title, lines[0].split()[0]) == (7, columns >= 150, "0")
+    if columns >= 80:
+        assert title.split()[-1] == "WHAT"
+        assert lines[0].endswith("  number 0")
+
+
 def test_tail(run: Run) -> None:
     """The newest events, the last one at the end."""
     lines = run("tail", "-n", "2").stdout.splitlines()

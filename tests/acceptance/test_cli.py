@@ -345,17 +345,17 @@ def test_up_when_its_worker_ends(project: Path, start: Callable[..., Running]) -
 
 def test_up_when_its_worker_is_drained(project: Path, start: Callable[..., Running]) -> None:
     """A drained worker is no end of `up`: the server and the sealer run on, and how to go on is said."""
-    up = start("up", "-A", "shop", "-c", "1", "--seal", env={}, cwd=project)
+    up = start("up", "-A", "shop", "-c", "1", "--seal", "--dir", "state", env={}, cwd=project)
     eventually(lambda: " ready." in up.text(), timeout=40)
-    drained = in_project(project, "-m", "poimen_tasks.cli", "drain", "-A", "shop", "--wait")
+    drained = in_project(project, "-m", "poimen_tasks.cli", "drain", "--dir", "state", "--wait")
     assert drained.returncode == 0, drained.stderr
     eventually(lambda: "the worker was drained" in up.text(), timeout=40)
-    assert "the server and the sealer run on. Ctrl-C stops them; `poimen worker -A shop`" in up.text()
-    found = in_project(project, "-m", "poimen_tasks.cli", "status", "-A", "shop", "--json")
+    assert "the server and the sealer run on. Ctrl-C stops them; `poimen worker -A shop --dir state`" in up.text()
+    found = in_project(project, "-m", "poimen_tasks.cli", "status", "-A", "shop", "--dir", "state", "--json")
     assert json.loads(found.stdout)["workers"] == [], found.stderr
     assert any("seal" in process.cmdline() for process in up.family())
     assert up.stop(signal.SIGINT) == 0
-    assert running_url(project / ".poimen") is None
+    assert running_url(project / "state") is None
 
 
 def test_up_dies_with_everything(project: Path, start: Callable[..., Running]) -> None:

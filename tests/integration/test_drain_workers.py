@@ -22,6 +22,14 @@ def test_it_is_heard_with_the_next_tick(store: Store) -> None:
     assert store.client.redis.exists(store.keys.build("drains")) == 0
 
 
+def test_it_is_seen(store: Store) -> None:
+    """Who looks at the workers sees which are asked to leave."""
+    for worker in ("w1", "w2"):
+        tick(store, worker)
+    drain(store, "w1")
+    assert [(worker.name, worker.leaving) for worker in store.reads.workers()] == [("w1", True), ("w2", False)]
+
+
 def test_one_that_comes_later_is_not_meant(store: Store) -> None:
     """A worker that starts afterwards, also under the same node name, serves."""
     tick(store, "w1/1")

@@ -371,9 +371,17 @@ def test_overview_for_programs(run, use):
     assert found["workers"] == [
         {
             "name": "w@h/7", "hostname": "w@h", "pid": 7, "pool": "prefork", "queues": ["celery", "gpu"], "slots": 4,
-            "last_seen": pytest.approx(1.0), "alive": True,
+            "last_seen": pytest.approx(1.0), "alive": True, "leaving": False,
         }
     ]  # fmt: skip
+
+
+def test_a_worker_that_leaves(run, use):
+    """A worker that was drained and is still there is marked."""
+    use(workers=[WORKER._replace(leaving=True)])
+    (row,) = [line for line in run("status", "-A", "shop").stdout.splitlines() if "w@h" in line]
+    assert "1 s ago, leaving" in row
+    assert json.loads(run("status", "-A", "shop", "--json").stdout)["workers"][0]["leaving"] is True
 
 
 def test_batches_that_expired(run, use):
