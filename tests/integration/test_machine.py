@@ -643,7 +643,7 @@ def test_store_machine(settings, redis_client, kind):
         configuration = settings
 
     small = profile(
-        max_examples=30,
+        max_examples=20,
         stateful_step_count=40,
         deadline=None,
         database=None,

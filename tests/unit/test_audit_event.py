@@ -211,7 +211,7 @@ ANY = st.recursive(
 NAMES = st.sampled_from(["note", "a.b", "x\ny", "", "-"]) | TEXTS
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     changes=st.fixed_dictionaries(
         {},
@@ -235,7 +235,7 @@ def test_what_is_written_always_parses(changes):
     assert (found["event_type"], found["workflow_id"], found["task_id"]) == (made.event_type, made.workflow, made.task)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     fields=st.dictionaries(st.sampled_from([b"t", b"h", b"d", b"x"]), st.binary(max_size=60), max_size=4),
     kind=st.sampled_from(

@@ -110,7 +110,7 @@ FILTERS = st.fixed_dictionaries(
 ).filter(lambda given: "since" not in given or "until" not in given or given["since"] < given["until"])
 
 
-@hypothesis_settings(max_examples=100, deadline=None)
+@hypothesis_settings(max_examples=50, deadline=None)
 @given(filters=FILTERS, newest_first=st.booleans(), limit=st.integers(1, 40))
 def test_the_index_tells_what_the_lines_tell(log, filters, newest_first, limit):
     """Any filters, either order, page by page: the events are those that reading every line finds (promise A5)."""

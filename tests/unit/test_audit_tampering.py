@@ -172,13 +172,13 @@ def test_long_logs_are_read_in_parts(sealed, monkeypatch, parallel):
 
 # ------------------------------------------------------------------------------------------- bits and ends
 def test_sampled_bits_of_every_file(sealed):
-    """A flipped bit anywhere, in lines, tiles, checkpoint, keys and payloads, is found; 300 of them (promise A6)."""
+    """A flipped bit anywhere, in lines, tiles, checkpoint, keys and payloads, is found; 150 of them (promise A6)."""
     chance = random.Random(20251129)
     files = files_of(sealed)
     picks = [(name, bit) for name in files for bit in chance.sample(range(len(files[name]) * 8), 8)]
     lines = [name for name in files if name.startswith("segments/")]
     picks += [
-        (name, chance.randrange(len(files[name]) * 8)) for name in chance.choices(lines, k=max(0, 300 - len(picks)))
+        (name, chance.randrange(len(files[name]) * 8)) for name in chance.choices(lines, k=max(0, 150 - len(picks)))
     ]
     unseen = []
     for name, bit in picks:
