@@ -249,7 +249,7 @@ class Asking:
         """
         if not isinstance(event, AuditEvent):
             raise expected("event", "an AuditEvent", event)
-        if not isinstance(field, str) or field not in _LARGE:
+        if not isinstance(field, str) or field not in _LARGE:  # type: ignore[redundant-expr]
             raise expected("field", f"one of {', '.join(_LARGE)}", field)
         place = event.content.get(field)
         if place is None:
