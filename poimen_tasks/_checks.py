@@ -31,7 +31,10 @@ MOST_SECONDS = 1e9
 
 def expected(what: str, allowed: str, value: object) -> InvalidArgument:
     """The error for an argument, in words: what it is, what is allowed, what came."""
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except Exception:  # noqa: BLE001 - nested too deep, or a repr of its own that fails
+        shown = f"a {type(value).__name__}"
     return InvalidArgument(
         f"{what}: expected {allowed}, got {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '...'}"
     )

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from poimen_tasks._checks import check_count
+from poimen_tasks._checks import check_count, expected
 from poimen_tasks.audit.content import ContentStore
 from poimen_tasks.audit.event import AuditEvent
 from poimen_tasks.audit.filters import Filters
@@ -23,7 +23,7 @@ from poimen_tasks.audit.numbers import AuditStats, Tally
 from poimen_tasks.audit.sealed import Sealed
 from poimen_tasks.audit.segments import segments_in
 from poimen_tasks.audit.unsealed import START, Place, Unsealed
-from poimen_tasks.errors import InvalidArgument, SettingsError, StoreRefused, StoreUnavailable
+from poimen_tasks.errors import SettingsError, StoreRefused, StoreUnavailable
 
 if TYPE_CHECKING:
     from poimen_tasks.settings import Settings
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["Asking", "AuditPage"]
 
 _PAGE = 500
+#: Fields that may be kept by digest.
+_LARGE = ("reasoning", "input", "output", "error", "metadata")
 _NAMED = 10_000
 _POLL = 0.5
 
@@ -119,6 +121,10 @@ class Asking:
             PoimenError: as `query`.
         """
         Filters.read(filters)
+        if after is not None:
+            Place.read(after)
+        if stop is not None and not callable(stop):
+            raise expected("stop", "a callable without arguments, or None", stop)
         cursor = after if after is not None else self.query(limit=1, newest_first=True).newest or START
         return self._follow(cursor, stop, filters)
 
@@ -146,7 +152,7 @@ class Asking:
     def get(self, event_id: str) -> AuditEvent | None:
         """The event with an id; None when there is none. Of several under one id, which users may do, the first."""
         if not isinstance(event_id, str) or not event_id:  # type: ignore[redundant-expr]
-            raise InvalidArgument(f"event_id: expected a text, got {event_id!r:.60}")
+            raise expected("event_id", "a text", event_id)
         with self._sealed() as sealed:
             unsealed = self._unsealed(sealed)
             waiting = None if unsealed is None else unsealed.by_id(event_id)
@@ -214,6 +220,8 @@ class Asking:
             AuditCorrupt: a line of the log cannot be read; it is named.
             AuditUnavailable: there is no log, it cannot be read, or another process keeps the index.
         """
+        if progress is not None and not callable(progress):
+            raise expected("progress", "a callable of two numbers, or None", progress)
         index = AuditIndex.open(self.directory)
         try:
             return index.rebuild(progress)
@@ -239,10 +247,12 @@ class Asking:
             AuditCorrupt: what is kept under the digest was changed.
             AuditUnavailable: it is not in the log's directory, or cannot be read.
         """
+        if not isinstance(event, AuditEvent):
+            raise expected("event", "an AuditEvent", event)
+        if not isinstance(field, str) or field not in _LARGE:  # type: ignore[redundant-expr]
+            raise expected("field", f"one of {', '.join(_LARGE)}", field)
         place = event.content.get(field)
         if place is None:
-            if field not in {"reasoning", "input", "output", "error", "metadata"}:
-                raise InvalidArgument(f"field {field!r:.60} is not known")
             return getattr(event, field)
         data = ContentStore(self.directory).get(str(place["sha256"]))
         return data.decode("utf-8") if place.get("type") == "text" else json.loads(data)

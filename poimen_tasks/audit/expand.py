@@ -18,10 +18,11 @@ from poimen_tasks._json import compact_writer
 from poimen_tasks.audit.event import iso, moment_of
 from poimen_tasks.audit.items import expand_items, finished_lines
 from poimen_tasks.audit.plain import plain
-from poimen_tasks.audit.recorded import may_record
+from poimen_tasks.audit.recorded import has_form, may_record
 from poimen_tasks.audit.wording import Head, describe, read_header
 from poimen_tasks.codec import decode, jsonable
 from poimen_tasks.errors import PoimenError
+from poimen_tasks.ids import check_name
 from poimen_tasks.store.wire import decode_outcomes
 
 __all__ = ["LARGE", "RECORDED", "Expanded", "encode_event", "expand_entry", "expand_lines"]
@@ -96,7 +97,7 @@ def _lines(epoch: str, stream_id: str, fields: Mapping[bytes, bytes]) -> list[st
         if _HALF not in "".join(lines):
             return lines
         return [line if _HALF not in line else _write(plain(json.loads(line), "event")) for line in lines]
-    except (PoimenError, ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever an entry does to us: one that is not told would stop the sealer
         return [_write(_unreadable(epoch, stream_id, fields, error))]
 
 
@@ -144,12 +145,14 @@ def _recorded(stream_id: str, fields: Mapping[bytes, bytes]) -> dict[str, Any]:
     """What somebody recorded: the entry has the event, but for its id and, mostly, its time."""
     header = msgpack.unpackb(fields[b"h"])
     values: dict[str, Any] = json.loads(fields[b"d"])
+    if not has_form(values):
+        raise ValueError("what was recorded is no event: it has other parts, or one has another type")
     when = values.pop("timestamp") or iso(moment_of(stream_id))
     if not may_record(json.dumps(values["event_type"]).encode()):
         raise ValueError(f"event_type {values['event_type']!r:.80} is none that may be recorded")
     kind, workflow, task, actor = (values.pop(name) for name in ("event_type", "workflow_id", "task_id", "actor"))
     return {
-        "event_id": str(header["i"]),
+        "event_id": check_name(header["i"], "event_id"),
         "event_type": kind,
         "workflow_id": workflow,
         "task_id": task,

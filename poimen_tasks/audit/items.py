@@ -9,8 +9,8 @@ from typing import Any
 
 from poimen_tasks._json import compact_writer
 from poimen_tasks.audit.event import iso
-from poimen_tasks.audit.wording import Head, describe_item, make, names_of, rest_of, task_of
-from poimen_tasks.store.wire import OutcomeColumns, expand_ranges
+from poimen_tasks.audit.wording import Head, describe_item, make, names_of, positions_of, rest_of, task_of
+from poimen_tasks.store.wire import OutcomeColumns
 
 __all__ = ["expand_items", "finished_lines"]
 
@@ -18,6 +18,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STATUSES = ("success", "failure", "cancelled", "skipped")
 _WORDS = ("succeeded", "failed", "was cancelled", "was skipped")
 _dump = compact_writer()
+#: What the lines of `finished_lines` say themselves: a name stands once.
+_TOLD = frozenset({"position", "attempts", "duration", "queue_wait", "error_type", "item_id"})
 _COUNTS = frozenset({"ok", "failed", "cancelled", "skipped", "cached", "coalesced"})
 
 
@@ -34,7 +36,7 @@ def expand_items(head: Head, header: Mapping[str, Any]) -> list[dict[str, Any]] 
     if isinstance(header.get("y"), list):
         return _retried(head, header)
     if isinstance(header.get("r"), list):
-        positions = list(expand_ranges(header["r"]))
+        positions = positions_of(header["r"])
         names = zip(*names_of(header, positions), strict=True)
         return [
             describe_item(head, header, n, at, name) for n, (at, name) in enumerate(zip(positions, names, strict=True))
@@ -54,7 +56,7 @@ def _retried(head: Head, header: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _served(head: Head, header: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Items whose results came from the cache: the script says where, and nothing else."""
-    positions = list(expand_ranges(header["r"]))
+    positions = positions_of(header["r"])
     items, tasks = names_of(header, positions)
     shared = {name: value for name, value in rest_of(header).items() if name not in _COUNTS}
     shared |= {"cached": True, "coalesced": bool(header.get("coalesced"))}
@@ -68,7 +70,7 @@ def _served(head: Head, header: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def finished_lines(head: Head, header: Mapping[str, Any], columns: OutcomeColumns) -> list[str]:
     """The events of what a lane reported, as JSON already: they are most of a log, and cost a third this way."""
-    positions = expand_ranges(columns.ranges)
+    positions = positions_of(columns.ranges)
     ids = columns.ids
     items = list(map(_json, ids)) if ids is not None else [f'"{position}"' for position in positions]
     tasks = _tasks(head, header, positions, items)
@@ -113,7 +115,7 @@ def _tasks(head: Head, header: Mapping[str, Any], positions: Sequence[int], item
 
 def _constants(head: Head, header: Mapping[str, Any]) -> tuple[str, str, str]:
     """What all lines of an entry share: between the event's id and the task, up to the time, and in the metadata."""
-    shared = {name: value for name, value in rest_of(header).items() if name not in _COUNTS}
+    shared = {name: value for name, value in rest_of(header).items() if name not in _COUNTS | _TOLD}
     before = f'","event_type":"item.finished","workflow_id":{_dump(head.workflow)},"task_id":'
     text = _dump(shared)[1:-1]
     return before, f',"actor":{_json(head.actor)},"timestamp":"', f"{text}," if text else ""
@@ -125,7 +127,7 @@ def _ends(columns: OutcomeColumns, count: int, head: Head) -> list[tuple[str, st
         return [(iso(head.at), "")] * count
     began, since = round(columns.base * 1e6), columns.enqueued
     marks = [round(one * 1e6) for one in since] if isinstance(since, list) else [round(since * 1e6)] * count
-    second, text, made = -1, "", []
+    second, text, made = None, "", []
     for at, (shift, duration) in enumerate(zip(columns.starts, columns.durations, strict=True)):
         began += shift
         whole, micros = divmod(began + duration, 1_000_000)

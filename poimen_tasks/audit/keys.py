@@ -203,7 +203,9 @@ def _parts(text: str, where: str) -> tuple[str, bytes]:
     except (binascii.Error, ValueError):
         material = b""
     if not _ORIGIN(origin) or material[:1] != _ED25519 or len(material) != 33:
-        raise InvalidArgument(f"{where}: expected a key like log.example+1234abcd+AbCd…=, got {text!r:.60}")
+        # What may be a private key is no text for a terminal or the log of a build.
+        shown = "a private one" if _PRIVATE in text else f"{text!r:.60}"
+        raise InvalidArgument(f"{where}: expected a key like log.example+1234abcd+AbCd…=, got {shown}")
     return origin, material[1:]
 
 

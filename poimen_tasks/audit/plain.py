@@ -138,6 +138,8 @@ def _leaf(value: Any, path: str, depth: int) -> Any:
     if isinstance(value, _LEAVES):
         return jsonable(value, what=path)
     if hasattr(value, "to_dict"):
+        if depth >= MAX_DEPTH:
+            raise SerializationError(f"{path[:200]}: nested deeper than {MAX_DEPTH}, the most allowed")
         return _plain(value.to_dict(), path, depth + 1)
     hint = "; use base64.b64encode(value).decode()" if isinstance(value, (bytes, bytearray, memoryview)) else ""
     raise SerializationError(f"{path}: {type(value).__name__} has no place in the audit log{hint}; {_ALLOWED}")

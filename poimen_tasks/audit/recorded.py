@@ -10,16 +10,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from poimen_tasks._refusals import MAX_DEPTH
 from poimen_tasks.audit.event import check_type, iso, moment_of
 from poimen_tasks.errors import PoimenError
 
 if TYPE_CHECKING:
     from poimen_tasks.store.audit_scripts import RawEntry
 
-__all__ = ["may_record", "recorded_lines"]
+__all__ = ["has_form", "may_record", "recorded_lines", "too_deep"]
 
 #: A msgpack map with one short text, the event's id.
 _HEADER = re.compile(rb"\x81\xa1i\xd9[\x01-\x80]([A-Za-z0-9][A-Za-z0-9_.:-]{0,127})").fullmatch
@@ -45,6 +47,10 @@ _RECORDED = b"audit.recorded"
 #: Those whose values may be objects.
 _PARTS = ("input", "output", "metadata")
 _LARGEST = 1e308
+_TYPES = {
+    "workflow_id": (str, type(None)), "task_id": (str, type(None)), "actor": (str,), "timestamp": (str, type(None)),
+    "action": (str,), "reasoning": (str,), "status": (str,), "error": (str, type(None)), "metadata": (dict,),
+}  # fmt: skip
 
 
 def recorded_lines(entries: Sequence[RawEntry], most: int) -> list[bytes | None]:
@@ -81,7 +87,28 @@ def _read(payload: bytes) -> tuple[bytes, bytes, bytes] | None:
         sound = _is_sound(payload)
     else:
         return None
-    return (begin, time, rest) if sound and may_record(kind) else None
+    return (begin, time, rest) if sound and may_record(kind) and _is_moment(time) else None
+
+
+def _is_moment(text: bytes) -> bool:
+    """Whether a time, given as JSON, is written as a client of ours does."""
+    if text == b"null":
+        return True
+    try:
+        return iso(datetime.fromisoformat(text[1:-1].decode("ascii"))).encode("ascii") == text[1:-1]
+    except (ValueError, OverflowError):
+        return False
+
+
+def has_form(values: object) -> bool:
+    """Whether what was recorded has the parts of an event and no others, each of the type that readers rely on."""
+    return (
+        isinstance(values, dict)
+        and values.keys() == _KEYS
+        and all(isinstance(values[name], kinds) for name, kinds in _TYPES.items())
+        and not any(too_deep(values[name]) for name in _PARTS)
+        and (values["timestamp"] is None or _is_moment(f'"{values["timestamp"]}"'.encode()))
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -100,6 +127,8 @@ def _is_object(text: bytes) -> bool:
         return False
     try:
         value, end = _scan(text.decode("ascii"), 0)
+        if text.count(b"[") + text.count(b"{") > MAX_DEPTH and too_deep(value):
+            return False
         # Each name ends like this. Where more does, one may stand twice, or another object is within: look at each.
         if text.count(b'":') != len(value) or b'" ' in text:
             _scan_names(text.decode("ascii"), 0)
@@ -115,7 +144,7 @@ def _is_sound(payload: bytes) -> bool:
     text = payload.decode("ascii")
     try:
         value, end = _scan(text, 0)
-        if end != len(text) or value.keys() != _KEYS:
+        if end != len(text) or not has_form(value):
             return False
         names = len(_KEYS) + sum(len(value[name]) for name in _PARTS if type(value[name]) is dict)
         # Each name ends like this. Where more does, one may stand twice, or another object is within: look at each.
@@ -124,6 +153,17 @@ def _is_sound(payload: bytes) -> bool:
     except (ValueError, StopIteration, RecursionError):
         return False
     return True
+
+
+def too_deep(value: Any) -> bool:
+    """Whether a value is nested deeper than anybody may record: readers have fewer frames left than the sealer."""
+    level, depth = [value], 0
+    while level:
+        if depth > MAX_DEPTH:
+            return True
+        inner = [one for one in level if isinstance(one, (dict, list))]
+        level, depth = [part for one in inner for part in (one.values() if isinstance(one, dict) else one)], depth + 1
+    return False
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -62,8 +62,17 @@ class Sealed:
         with suppress(IndexDamaged):
             if self._hold(sealed_size(self.directory)):
                 return
-        self._catch_up()
-        self._hold(None)
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            self._catch_up()
+            try:
+                self._hold(None)
+            except IndexDamaged as damage:  # of an empty log: another process makes the index at this moment
+                if time.monotonic() > deadline:
+                    raise AuditUnavailable(str(damage)) from damage
+                time.sleep(_POLL)
+            else:
+                return
 
     def _hold(self, size: int | None) -> bool:
         """Keep one state of the index, whoever goes on writing it; unless it lacks lines that are wanted."""

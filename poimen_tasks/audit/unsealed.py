@@ -17,9 +17,9 @@ __all__ = ["START", "Edge", "Found", "Place", "Unsealed", "id_key"]
 #: The cursor of the place before everything.
 START = "start"
 _SLICE = 500
-_SEALED = re.compile(r"s(\d{1,19})").fullmatch
-_STREAM = re.compile(r"u([0-9a-f]{1,64})/(\d{1,20}-\d{1,20})/(\d{1,9})").fullmatch
-_OWN = re.compile(r"([0-9a-f]{1,12})-(\d{1,20}-\d{1,20})-(\d{1,9})").fullmatch
+_SEALED = re.compile(r"s(\d{1,19})", re.ASCII).fullmatch
+_STREAM = re.compile(r"u([0-9a-f]{1,64})/(\d{1,20}-\d{1,20})/(\d{1,9})", re.ASCII).fullmatch
+_OWN = re.compile(r"([0-9a-f]{1,12})-(\d{1,20}-\d{1,20})-(\d{1,9})", re.ASCII).fullmatch
 
 
 class Edge(NamedTuple):
@@ -97,6 +97,8 @@ class Unsealed:
 
     def forth(self, start: Place | None) -> Iterator[Found]:
         """Oldest first, from behind a place on."""
+        if not self.epoch:  # there was no stream yet: what came since has no place that a cursor could say
+            return
         mine = start is not None and start.epoch == self.epoch and start.id is not None
         last, skip = self._edge, -1
         if mine and start is not None and start.id is not None and id_key(start.id) > id_key(last):
@@ -112,6 +114,8 @@ class Unsealed:
 
     def back(self, start: Place | None) -> Iterator[Found]:
         """Newest first, from before a place on."""
+        if not self.epoch:
+            return
         top = ""
         if start is not None and start.id is not None and start.epoch == self.epoch:
             entry = self._entries.get(start.id) if id_key(start.id) > id_key(self._edge) else None

@@ -9,12 +9,19 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from poimen_tasks._refusals import MAX_DEPTH
 from poimen_tasks.audit.event import iso
+from poimen_tasks.audit.recorded import too_deep
 from poimen_tasks.codec import decode, jsonable
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.store.wire import expand_ranges
 
-__all__ = ["STATUSES", "Head", "describe", "describe_item", "make", "names_of", "read_header", "rest_of"]
+__all__ = [
+    "STATUSES", "Head", "describe", "describe_item", "make", "names_of", "positions_of", "read_header", "rest_of",
+]  # fmt: skip
+
+#: Items that one entry is about, at most: a few bytes could stand for more lines than any disk holds.
+MOST_ITEMS = 100_000
 
 #: How an event of a type went, where that is not `success`.
 STATUSES = {
@@ -109,14 +116,21 @@ class Head(NamedTuple):
 
     @classmethod
     def read(cls, kind: str, header: Mapping[str, Any], *, prefix: str, at: datetime) -> Head:
-        """From the header of an entry; `prefix` begins the ids of its events."""
-        batch, stage = header.get("b"), header.get("s")
+        """From the header of an entry; `prefix` begins the ids of its events.
+
+        Raises:
+            ValueError: a name is no text.
+        """
+        batch, stage, workflow, actor = (header.get(name) for name in ("b", "s", "w", "a"))
+        for name, value in (("b", batch), ("w", workflow), ("a", actor)):
+            if value is not None and not isinstance(value, str):
+                raise ValueError(f"header field {name} is a {type(value).__name__}, no text")
         return cls(
             kind,
             prefix,
             at,
-            header.get("w") or _paused_workflow(header.get("scope")),
-            header.get("a") or "system",
+            workflow or _paused_workflow(header.get("scope")),
+            actor or "system",
             batch,
             stage if isinstance(stage, str) else None,
         )
@@ -135,6 +149,8 @@ def read_header(data: bytes) -> dict[str, Any]:
             return {}
         raise ValueError(f"the header is a {type(header).__name__}, no map")
     metadata = header.pop(b"metadata", None)
+    if too_deep(header):
+        raise ValueError(f"the header is nested deeper than {MAX_DEPTH}")
     made: dict[str, Any] = _plain(header)
     if metadata is not None:
         made["metadata"] = _metadata(metadata)
@@ -196,7 +212,7 @@ def describe(head: Head, header: Mapping[str, Any], more: Mapping[str, Any]) -> 
     if isinstance(header.get("metadata"), dict):
         metadata["metadata"] = header["metadata"]
     if isinstance(header.get("r"), list):
-        metadata["items"] = names_of(header, list(expand_ranges(header["r"])))[0]
+        metadata["items"] = names_of(header, positions_of(header["r"]))[0]
     error = error_of(header)
     status = header.get("status") or STATUSES.get(head.kind, "success")
     if (head.kind == "callback.finished" and header.get("ok") != 1) or (head.kind.startswith("snapshot.") and error):
@@ -244,8 +260,24 @@ def names_of(header: Mapping[str, Any], positions: Sequence[int]) -> tuple[list[
     items = list(map(str, ids)) if isinstance(ids, list) and len(ids) == count else list(map(str, positions))
     labels: list[str | None] = [None] * count
     if isinstance(tasks, list) and len(tasks) == count:
+        if any(label is not None and not isinstance(label, str) for label in tasks):
+            raise ValueError("a task id is no text")
         labels = [label or None for label in tasks]
     return items, labels
+
+
+def positions_of(flat: Any) -> Sequence[int]:
+    """The positions that flat ranges stand for. Ours are of a lane's items or a step's; anybody may write others.
+
+    Raises:
+        ValueError: they are no ranges, or stand for more items than an entry is about.
+    """
+    if not isinstance(flat, list) or not all(type(end) is int for end in flat):
+        raise ValueError("ranges are no list of whole numbers")
+    count = sum(high - low for low, high in zip(flat[::2], flat[1::2], strict=True) if high > low)
+    if count > MOST_ITEMS:
+        raise ValueError(f"ranges of {count} items; an entry is about {MOST_ITEMS} at most")
+    return expand_ranges(flat)
 
 
 def rest_of(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,10 @@ def moment_of(value: str | datetime) -> datetime:
     if isinstance(value, datetime):
         return value
     if match := _AGO(value):
-        return datetime.now(UTC) - timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+        try:
+            return datetime.now(UTC) - timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+        except OverflowError:
+            raise click.BadParameter(f"{value!r} is before the year 1") from None
     try:
         found = datetime.fromisoformat(value)
     except ValueError:

@@ -234,6 +234,7 @@ def test_rebuild_index(run: Run, tmp_path: Path) -> None:
     ("words", "code", "said"),
     [
         (["query", "--since", "2025-11-30", "--until", "2025-11-29"], 1, "since: expected a moment before until"),
+        (["query", "--since", "999999d"], 2, "'999999d' is before the year 1"),
         (["query", "--since", "yesterday"], 2, "'yesterday' is no moment; use ISO 8601"),
         (["query", "--colour", "red"], 2, "No such option"),
         (["query", "--limit", "0"], 2, "--limit"),

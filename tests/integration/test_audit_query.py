@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
-from poimen_tasks import AuditEvent, Poimen, StoreUnavailable
+from poimen_tasks import AuditEvent, InvalidArgument, Poimen, StoreUnavailable
 from poimen_tasks.audit.asking import Asking
+from poimen_tasks.audit.index import AuditIndex
 from poimen_tasks.audit.sealed import Sealed
 from poimen_tasks.audit.unsealed import Unsealed
 from tests.auditing import seal
@@ -224,3 +225,50 @@ def test_another_namespace(poimen, settings):
     stranger = Poimen("s", redis_url=settings.redis_url, namespace="stranger", data_dir=settings.data_dir / "2")
     assert stranger.audit.query() == []
     stranger.close()
+
+
+def test_a_stream_that_is_born_between_two_looks(poimen, monkeypatch):
+    """A cursor has the stream's epoch in it: what comes after nobody knew one is told by the next question."""
+    entries, epoch = poimen.store.entries, poimen.store.entries.epoch
+
+    def late(**options):
+        found = epoch(**options)
+        if not found:
+            note(poimen, "a")
+        return found
+
+    monkeypatch.setattr(entries, "epoch", late)
+    page = poimen.audit.query(limit=1)
+    assert actions([*page, *poimen.audit.query(after=page.cursor)]) == ["a"]
+
+
+def test_an_index_that_another_process_makes(poimen, monkeypatch):
+    """Of an empty log there may be a file without tables for a moment; a question waits for them."""
+    seal(poimen)
+    (poimen.settings.audit_dir / "index.sqlite").unlink(missing_ok=True)
+    catch_up, calls = AuditIndex.catch_up, []
+
+    def busy(index, *arguments):
+        calls.append(1)
+        return 0 if len(calls) < 3 else catch_up(index, *arguments)
+
+    monkeypatch.setattr(AuditIndex, "catch_up", busy)
+    assert poimen.audit.query() == []
+    assert len(calls) == 3
+
+
+def test_arguments_of_another_type(poimen):
+    """Each is one error that names it, before anything is read."""
+    event, nested = note(poimen, "a")[0], []
+    for _ in range(5_000):
+        nested = [nested]
+    for call, part in (
+        (lambda: poimen.audit.content(None, "reasoning"), "event: expected"),
+        (lambda: poimen.audit.content(event, []), "field: expected"),
+        (lambda: poimen.audit.follow(after=5), "after: expected"),
+        (lambda: poimen.audit.follow(stop=5), "stop: expected"),
+        (lambda: poimen.audit.rebuild_index(5), "progress: expected"),
+        (lambda: poimen.audit.query(text=nested), "text: expected .* got a list"),
+    ):
+        with pytest.raises(InvalidArgument, match=part):
+            call()

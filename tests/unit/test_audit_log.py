@@ -15,7 +15,7 @@ import pytest
 
 from poimen_tasks.audit.content import ContentStore
 from poimen_tasks.audit.disk import Disk
-from poimen_tasks.audit.keys import public_key_at
+from poimen_tasks.audit.keys import Signer, Verifier, public_key_at
 from poimen_tasks.audit.lines import Place, follows, head_of, problem_of, read_event
 from poimen_tasks.audit.log import Line, SealedLog, read_lines, sealed_size
 from poimen_tasks.audit.merkle import leaf_hash, root_of
@@ -524,3 +524,11 @@ def test_payloads_are_kept_by_digest(place):
     for wrong in ("../../etc/passwd", "", "A" * 64):
         with pytest.raises(InvalidArgument, match="expected 64 hex digits"):
             store.get(wrong)
+
+
+def test_no_error_shows_a_private_key(tmp_path):
+    """Who takes the private file for the public one finds nothing of it on the terminal."""
+    signer = Signer.of("test", bytes(range(32)))
+    with pytest.raises(InvalidArgument, match="got a private one") as caught:
+        Verifier.parse(signer.secret_line(), where="--key")
+    assert signer.secret_line()[30:50] not in str(caught.value)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from poimen_tasks import codec
 from poimen_tasks.audit.event import AuditEvent, pack_event
 from poimen_tasks.audit.expand import SEALER_TYPES, expand_lines
 from poimen_tasks.audit.lines import PRINTABLE, read_event
@@ -162,3 +163,48 @@ def test_nothing_of_a_payload_gets_onto_a_line_as_it_is() -> None:
         )  # fmt: skip
         (line,) = expand_lines(EPOCH, ID, {b"t": b"item.finished", b"h": header, b"d": blob}).events
         assert b'"event_type":"audit.unreadable"' in line
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        payload(timestamp="nonsense"), payload(timestamp="2025-01-01T00:00:00"), payload(timestamp=5),
+        payload(actor=[1]),
+        payload(task_id=5), payload(workflow_id={}), payload(action=5), payload(reasoning=["a"]), payload(status=None),
+        payload(error=5), payload(metadata=[1]), payload(content={"reasoning": 5}), payload(event_id="another"),
+        b"[]",
+        payload().replace(b'"input":null', b'"input":' + b"[" * 300 + b"]" * 300),
+        payload().replace(b'"metadata":{}', b'"metadata":' + b'{"a":' * 300 + b"1" + b"}" * 300),
+    ],
+)  # fmt: skip
+def test_what_readers_would_fail_at_is_unreadable(body: bytes) -> None:
+    """A line that the index or a query cannot take would stand in the way of every question, for ever."""
+    entry = fields(body)
+    assert the_short_way(entry, 1 << 20) is None
+    event = json.loads(the_long_way(entry))
+    assert (event["event_type"], event["metadata"]["stream_id"]) == ("audit.unreadable", ID)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"r": [0, 2**32]}, {"r": [0, 2**64 - 1]}, {"r": [0, 1.5]}, {"r": [0]}, {"r": ["a", "b"]}, {"w": 5},
+        {"a": {"b": 1}}, {"b": [1]}, {"r": [0, 1], "t": [5]}, {"x": json.loads("[" * 300 + "]" * 300)},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["item.cancelled", "lane.lost"])
+def test_headers_that_nobody_of_ours_writes(kind: str, header: dict[str, Any]) -> None:
+    """A few bytes that stand for billions of items, names that are no texts: a line says so, and the sealer goes on."""
+    if kind == "lane.lost" and "t" in header:
+        header = {**header, "w": 5}
+    (line,) = expand_lines(EPOCH, ID, {b"t": kind.encode(), b"h": msgpack.packb(header)}).events
+    assert json.loads(line)["event_type"] == "audit.unreadable"
+
+
+def test_an_item_that_ended_in_the_second_before_1970() -> None:
+    """Every line has a time that can be read."""
+    row = [[0, 1], -1.0, [0], [5], None, None, None, None, "w", 0.0, None, None]
+    entry = {b"t": b"item.finished", b"h": msgpack.packb({"b": "b", "position": 7}), b"d": codec.encode(row)}
+    (line,) = expand_lines(EPOCH, ID, entry).events
+    assert json.loads(line)["timestamp"] == "1969-12-31T23:59:59.000005+00:00"
+    assert line.count(b'"position":') == 1
