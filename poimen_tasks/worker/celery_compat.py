@@ -132,6 +132,7 @@ def forget_connections(app: Celery) -> None:
                     pool.force_close_all()
                     dict.__delitem__(group, key)
         inside["_pool"] = vars(app.amqp)["_producer_pool"] = None
+        inside.pop("control", None)  # it keeps the producers that it took first
     backends = [inside.get("_backend_cache"), vars(inside["_local"]).get("backend")]
     # Backends of other threads go with them: what is kept for a thread is kept here.
     inside["_backend_cache"], inside["_local"] = None, threading.local()

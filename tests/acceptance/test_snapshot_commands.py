@@ -113,10 +113,11 @@ def test_pauses_for_programs(poimen: tuple[Poimen, Run]) -> None:
     assert told(run("list", "--json"))["snapshots"][0]["pauses"] == [pause]
 
 
-def test_looking_without_an_app(poimen: tuple[Poimen, Run]) -> None:
+def test_looking_without_an_app(poimen: tuple[Poimen, Run], namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`list`, `show` and `delete` need no task: without an app the settings are those of the environment."""
     _, run = poimen
     run("create", "wf")
+    monkeypatch.setenv("POIMEN_NAMESPACE", namespace)
 
     def bare(*words: str) -> Any:
         return told(CliRunner().invoke(main, ["snapshot", *words, "--json"], prog_name="poimen"))

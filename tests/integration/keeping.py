@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,13 @@ class Keeping:
         )
 
     def elsewhere(self, **changes: Any) -> Keeping:
-        """An empty store, another namespace, with the same data directory."""
+        """An empty store, another namespace, with copies of the snapshots."""
         name = {"namespace": f"r{secrets.token_hex(6)}"}
-        return Keeping(Store(self.store.settings.model_copy(update=name | changes), str(self.store.settings.redis_url)))
+        settings = self.store.settings.model_copy(update=name | changes)
+        there = Keeping(Store(settings, str(settings.redis_url)))
+        if self.snapshots.directory.exists():
+            shutil.copytree(self.snapshots.directory, there.snapshots.directory)
+        return there
 
 
 def keeping(settings: Settings) -> Keeping:
