@@ -31,7 +31,7 @@ def test_sys_exit_fails_only_its_item(shop: ModuleType) -> None:
 def test_a_process_that_is_told_to_end_is_lost(shop: ModuleType, lanes: Workers, notes: Path) -> None:
     """SIGTERM to one pool process is a kill as any other: its item runs again."""
     batch = shop.poimen.dispatch([shop.stubborn.s(str(notes), "x")])
-    eventually(notes.exists)
+    eventually(lambda: lines(notes))
     os.kill(int(notes.read_text().split()[2]), signal.SIGTERM)
     eventually(lambda: len(lines(notes)) >= 2, timeout=20)
     Path(f"{notes}.go").touch()
