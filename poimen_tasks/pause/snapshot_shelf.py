@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from poimen_tasks.errors import PoimenError, SnapshotCorrupt, SnapshotFailed
+from poimen_tasks.errors import PoimenError, SnapshotConflict, SnapshotCorrupt, SnapshotFailed
 from poimen_tasks.pause.snapshot import Snapshot
 from poimen_tasks.pause.snapshot_file import SnapshotReader, read_summary
 
@@ -157,10 +157,11 @@ class Shelf:
 
     # --- reading -------------------------------------------------------------------------------------------------
 
-    def open(self, workflow: str, generation: int = 0) -> SnapshotReader:
+    def open(self, workflow: str, generation: int = 0, *, snapshot_id: str | None = None) -> SnapshotReader:
         """The file of a workflow's snapshot, its checksum looked at.
 
         Raises:
+            SnapshotConflict: it is not the one of this id any more: a newer one took its place meanwhile.
             SnapshotNotFound: there is none.
             SnapshotCorrupt: it is torn, altered, or another workflow's.
             SnapshotTooNew: a newer version wrote it.
@@ -168,6 +169,10 @@ class Shelf:
         reader = SnapshotReader(self.path(workflow, generation))
         if reader.summary.get("workflow") != workflow:
             raise SnapshotCorrupt(f"snapshot {str(reader.path)!r} is one of another workflow")
+        if snapshot_id not in (None, reader.summary.get("id")):
+            raise SnapshotConflict(
+                f"snapshot {snapshot_id!r} of {workflow!r} was replaced by a newer one meanwhile: try again"
+            )
         return reader
 
     def value(self, path: Path, generation: int) -> Snapshot:

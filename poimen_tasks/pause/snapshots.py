@@ -341,7 +341,7 @@ class Snapshots:
                 self._get_store(), snapshot, actor=who, reason=words(reason), publish=self._publish,
                 publish_calls=self._publish_calls,
             )  # fmt: skip
-            reader = self._shelf.open(snapshot.workflow, snapshot.generation)
+            reader = self._shelf.open(snapshot.workflow, snapshot.generation, snapshot_id=snapshot.id)
             revival.run(reader, resume=resume, progress=progress or _quiet)
         except SnapshotConflict:
             raise

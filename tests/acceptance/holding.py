@@ -50,6 +50,13 @@ def note(path: str, text: str) -> None:
         file.write(text + "\n")
 
 
+def wait_for(gate: str) -> None:
+    """Until the test opens the gate, at most a minute: a body has nothing but the file to look at."""
+    deadline = time.monotonic() + 60
+    while not Path(gate).exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
 @task
 def add(x: int, y: int) -> int:
     """A sum."""
@@ -86,9 +93,7 @@ def tell_only(what: Any, path: str) -> None:
 def waits_for(path: str, gate: str) -> str:
     """Note that it runs, and end when the gate is there."""
     note(path, f"start {os.getpid()}")
-    deadline = time.monotonic() + 60
-    while not Path(gate).exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(gate)
     note(path, "end")
     return "done"
 
@@ -97,9 +102,7 @@ def waits_for(path: str, gate: str) -> str:
 def waits_late(self: Any, path: str, gate: str) -> str:
     """The same, acknowledged when it is over; its process may be killed under it once."""
     note(path, f"start {os.getpid()} {self.request.retries}")
-    deadline = time.monotonic() + 60
-    while not Path(gate).exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(gate)
     return "done"
 
 
@@ -163,9 +166,7 @@ def starts(path: str) -> str:
 def priced(path: str, name: str, gate: str) -> str:
     """A cached call that ends when the gate is there."""
     note(path, name)
-    deadline = time.monotonic() + 60
-    while not Path(gate).exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(gate)
     return f"price of {name}"
 
 

@@ -12,6 +12,18 @@ from tests.acceptance.conftest import APP
 from tests.conftest import Workers
 
 
+def refuses(workers: Workers, url: str, words: str, *, allowed_by: str) -> None:
+    """A worker ends at its start in so many words, and starts where the setting allows it."""
+    env = {"POIMEN_REDIS_URL": url, "POIMEN_BROKER_URL": url}
+    refused = workers.start(APP, env=env, wait=False)
+    assert refused.wait(60) != 0
+    said = refused.text()
+    assert words in said
+    assert f"{allowed_by}=true" in said
+    assert "Traceback" not in said
+    assert workers.start(APP, env={**env, allowed_by: "true"}).alive
+
+
 @pytest.fixture
 def evicting(tmp_path: Path) -> Iterator[EmbeddedServer]:
     """A server that evicts."""
@@ -21,14 +33,7 @@ def evicting(tmp_path: Path) -> Iterator[EmbeddedServer]:
 
 def test_a_server_that_evicts_is_refused(evicting: EmbeddedServer, workers: Workers) -> None:
     """A worker ends at its start, naming the policy and what to set; or starts where that is allowed (fault D05)."""
-    env = {"POIMEN_REDIS_URL": evicting.url, "POIMEN_BROKER_URL": evicting.url}
-    refused = workers.start(APP, env=env, wait=False)
-    assert refused.wait(60) != 0
-    said = refused.text()
-    assert "maxmemory-policy is allkeys-lru" in said
-    assert "POIMEN_ALLOW_EVICTION=true" in said
-    assert "Traceback" not in said
-    assert workers.start(APP, env={**env, "POIMEN_ALLOW_EVICTION": "true"}).alive
+    refuses(workers, evicting.url, "maxmemory-policy is allkeys-lru", allowed_by="POIMEN_ALLOW_EVICTION")
 
 
 @pytest.fixture
@@ -41,11 +46,6 @@ def open_to_all(tmp_path: Path) -> Iterator[EmbeddedServer]:
 
 def test_a_server_open_to_strangers_is_refused(open_to_all: EmbeddedServer, workers: Workers) -> None:
     """A worker ends at its start and says what to set, or starts where that is allowed (fault K03)."""
-    env = {"POIMEN_REDIS_URL": open_to_all.url, "POIMEN_BROKER_URL": open_to_all.url}
-    refused = workers.start(APP, env=env, wait=False)
-    assert refused.wait(60) != 0
-    said = refused.text()
-    assert "other machines reach it without a password" in said
-    assert "POIMEN_ALLOW_OPEN_SERVER=true" in said
-    assert "Traceback" not in said
-    assert workers.start(APP, env={**env, "POIMEN_ALLOW_OPEN_SERVER": "true"}).alive
+    refuses(
+        workers, open_to_all.url, "other machines reach it without a password", allowed_by="POIMEN_ALLOW_OPEN_SERVER"
+    )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from poimen_tasks.errors import SnapshotCorrupt, SnapshotFailed, SnapshotNotFound, SnapshotTooNew
+from poimen_tasks.errors import SnapshotConflict, SnapshotCorrupt, SnapshotFailed, SnapshotNotFound, SnapshotTooNew
 from poimen_tasks.pause.snapshot import Snapshot
 from poimen_tasks.pause.snapshot_file import SnapshotReader, SnapshotWriter
 from poimen_tasks.pause.snapshot_shelf import Shelf, safe_name
@@ -253,6 +253,15 @@ def test_namespaces_have_nothing_to_do_with_each_other(tmp_path: Path) -> None:
     assert [path.parent.name for _, path in (*ours.files(), *theirs.files())] == ["ours", "theirs"]
     assert theirs.remove("nightly") == 1
     assert ours.open("nightly").summary["id"] == "ours"
+
+
+def test_one_that_was_replaced_meanwhile(shelf: Shelf) -> None:
+    """Who looked at a snapshot does not get the newer one that took its place in the meantime under its id."""
+    shelf.write("w", fill(value(name="old")))
+    assert shelf.open("w", snapshot_id="old").summary["id"] == "old"
+    shelf.write("w", fill(value(name="new", hour=2)))
+    with pytest.raises(SnapshotConflict, match="'old' of 'w' was replaced"):
+        shelf.open("w", snapshot_id="old")
 
 
 def test_a_link_in_the_place_of_the_file(shelf: Shelf, tmp_path: Path) -> None:

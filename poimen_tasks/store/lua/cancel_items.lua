@@ -51,11 +51,6 @@ end
 local settled = settle_revoked(record, waiting, request.reason, request.actor)
 local tickets = {}
 if #settled > 0 then
-  if is_complete(record) then
-    tickets = end_batch(record)
-  else
-    save_record(record)
-    tickets = missing_tickets(record)
-  end
+  tickets = end_or_go_on(record)
 end
 return answer({settled = settled, running = ranges_of(marked), over = record.over, tickets = tickets})

@@ -67,12 +67,6 @@ if #failed > 0 then
 end
 local revoked = settle_marked(record, slot.extra)
 drain_cancelled(record)
-local tickets
-if is_complete(record) then
-  tickets = end_batch(record)
-else
-  save_record(record)
-  tickets = missing_tickets(record)
-end
+local tickets = end_or_go_on(record)
 close_others(request.b, tickets)
 return answer({reaped = true, returned = #returned, failed = #failed, lost = failed, revoked = revoked, tickets = tickets, calls = released_calls})

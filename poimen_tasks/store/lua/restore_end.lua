@@ -49,12 +49,6 @@ for name, mark in pairs(marks) do
   if not has_outcome(record.batch, position) then settle_revoked(record, {{position, mark.p}}, mark.r, mark.a) end
 end
 drain_cancelled(record)
-local tickets
-if is_complete(record) then
-  tickets = end_batch(record)
-else
-  save_record(record)
-  tickets = missing_tickets(record)
-end
+local tickets = end_or_go_on(record)
 local left = record.cancel == 1 and record.pending + record.delayed + record.waiting or 0
 return answer({over = record.over == 1, tickets = tickets, left = left})

@@ -94,3 +94,10 @@ local function end_batch(record)
   if record.callbacks == 0 then begin_retention(record) end
   return tickets
 end
+
+-- After items of a batch were settled or came back: it ends, or is saved and goes on. Returns the tickets to publish.
+local function end_or_go_on(record)
+  if is_complete(record) then return end_batch(record) end
+  save_record(record)
+  return missing_tickets(record)
+end

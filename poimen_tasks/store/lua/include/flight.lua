@@ -24,14 +24,7 @@ end
 local function close_others(own, tickets)
   for batch, record in pairs(records) do
     if batch ~= own then
-      local more
-      if is_complete(record) then
-        more = end_batch(record)
-      else
-        save_record(record)
-        more = missing_tickets(record)
-      end
-      for _, ticket in ipairs(more) do table.insert(tickets, ticket) end
+      for _, ticket in ipairs(end_or_go_on(record)) do table.insert(tickets, ticket) end
     end
   end
 end
