@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from poimen_tasks.audit.blocks import first_invalid
 from poimen_tasks.audit.keys import Verifier
 from poimen_tasks.audit.lines import problem_of
 from poimen_tasks.audit.merkle import consistent, included, leaf_hash, leaf_hashes, subset_root
@@ -19,7 +20,6 @@ from poimen_tasks.audit.note import Checkpoint, open_checkpoint, read_note
 from poimen_tasks.audit.proof import Kind, Proof
 from poimen_tasks.audit.report import Progress, Report
 from poimen_tasks.audit.segments import Segment, exported_segment, numbered
-from poimen_tasks.audit.strict import first_invalid
 from poimen_tasks.audit.tiles import WIDTH
 from poimen_tasks.audit.walk import Tree, Walk
 from poimen_tasks.errors import AuditCorrupt, AuditUnavailable, InvalidArgument

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 from poimen_tasks.audit.index import AuditIndex
@@ -16,7 +18,7 @@ from poimen_tasks.audit.segments import sealed_size
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.store.tether import tethered
 
-__all__ = ["IndexProcess", "follow"]
+__all__ = ["IndexProcess", "Pace", "follow"]
 
 log = logging.getLogger("poimen.audit")
 
@@ -24,6 +26,10 @@ _POLL = 0.1
 #: Seconds until a process that ended is started again.
 _AGAIN = 5.0
 _NICENESS = 10
+#: Lines a second, over so many seconds, that are more than an index takes in.
+_FLOOD, _WINDOW = 20_000, 0.5
+#: Seconds that the index waits for the end of a flood until it takes a portion nevertheless.
+_LONGEST = 10.0
 
 
 class IndexProcess:
@@ -60,13 +66,45 @@ class IndexProcess:
                 self._stopping.wait(_AGAIN)
 
 
+class Pace:
+    """When the index is to be taken further: not while lines come faster than it could take them in.
+
+    A flood like that is a sealer that works off what had piled up. The two would share the disk and the processors, the
+    flood would only last longer, and the index would be behind in any case. So it waits for the end of it, and takes a
+    portion now and then in case there is none.
+    """
+
+    def __init__(self) -> None:
+        self._looks = deque[tuple[float, int]]()
+        self._last = math.inf
+
+    def may_go_on(self, size: int, now: float | None = None) -> bool:
+        """Whether now is the time; to be asked again and again.
+
+        Args:
+            size: how many lines are sealed.
+            now: seconds, from any beginning.
+        """
+        now = time.monotonic() if now is None else now
+        looks, self._last = self._looks, min(self._last, now)
+        looks.append((now, size))
+        while len(looks) > 1 and looks[1][0] <= now - _WINDOW:
+            looks.popleft()
+        past, before = looks[0]
+        calm = now - past >= _WINDOW and size - before < _FLOOD * (now - past)
+        if calm or now - self._last > _LONGEST:
+            self._last = now
+            return True
+        return False
+
+
 def follow(directory: Path) -> None:
     """Take in what is sealed, until the process is ended."""
-    index, seen = AuditIndex.open(directory), -1
+    index, pace, seen = AuditIndex.open(directory), Pace(), -1
     while True:
         size = sealed_size(directory)
-        if size != seen:
-            seen = index.catch_up()
+        if pace.may_go_on(size) and size != seen:
+            seen = index.catch_up(stop=lambda: not pace.may_go_on(sealed_size(directory)))
         time.sleep(_POLL)
 
 

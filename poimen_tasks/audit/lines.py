@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 import zlib
 from collections.abc import Sequence
 from operator import eq, le, lt, not_
 from typing import NamedTuple, Self
 
 __all__ = [
-    "LINE", "PRINTABLE", "Columns", "Head", "Line", "Lines", "Place", "encode", "event_type", "follows", "head_of",
+    "LINE", "PRINTABLE", "Columns", "Head", "Line", "Lines", "Place", "event_type", "follows", "head_of",
     "in_order", "places_of", "problem_of", "read_event",
 ]  # fmt: skip
 
@@ -116,23 +115,8 @@ _ONE = re.compile(rb"".join(_PARTS))
 #: What may stand in a line, besides its newline.
 PRINTABLE = bytes(range(0x20, 0x7F))
 _EPOCH = re.compile(r"[0-9a-f]{1,64}").fullmatch
-_LAST = '"last":true,'
 _TEXT_ID = r"(?:0|[1-9][0-9]{0,19}+)-(?:0|[1-9][0-9]{0,19}+)"
 _ID, _IDS = re.compile(_TEXT_ID).fullmatch, re.compile(rf"{_TEXT_ID}(?:\n{_TEXT_ID})*+").fullmatch
-
-
-def encode(seq: int, lines: Lines) -> list[bytes]:
-    """The lines' bytes without newlines, numbered from `seq`."""
-    epochs, ids, numbers, lasts, events = lines
-    count = len(events)
-    crcs = struct.pack(f">{count}I", *map(zlib.crc32, events)).hex(" ", 4).split()
-    columns = zip(range(seq, seq + count), epochs, ids, numbers, lasts, crcs, events, strict=True)
-    return [
-        f'{{"seq":{at},"epoch":"{epoch}","id":"{ident}","n":{n},{_LAST if last else ""}"crc":"{crc}","event":'.encode()
-        + event
-        + b"}"
-        for at, epoch, ident, n, last, crc, event in columns
-    ]
 
 
 class Columns(NamedTuple):

@@ -13,9 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
+from poimen_tasks.audit.blocks import encode
 from poimen_tasks.audit.disk import Disk
 from poimen_tasks.audit.keys import Signer, check_origin, key_at
-from poimen_tasks.audit.lines import PRINTABLE, Columns, Line, Lines, encode, event_type, follows, in_order, places_of
+from poimen_tasks.audit.lines import PRINTABLE, Columns, Line, Lines, event_type, follows, in_order, places_of
 from poimen_tasks.audit.merkle import EMPTY, leaf_hashes
 from poimen_tasks.audit.note import Checkpoint, open_checkpoint, read_note, sign_checkpoint
 from poimen_tasks.audit.recovery import Recovered, day_of, recover
@@ -132,10 +133,11 @@ class SealedLog:
             tail = self._room(length, day_of(columns.place(0)) if day is None else day)
             # By slices that stay in the processor's cache: a line is made, written and hashed while it is there.
             for at in range(0, count, _SLICE):
-                made = encode(self.size + self.unsealed, block.part(at, at + _SLICE))
+                data = encode(self.size + self.unsealed, block.part(at, at + _SLICE))
+                made = data.splitlines()
                 self._pending.append(leaf_hashes(made))
                 self.unsealed += len(made)
-                tail.write(b"\n".join((*made, b"")))
+                tail.write(data)
             self._place = columns.place(-1)
 
     def seal(self) -> int:

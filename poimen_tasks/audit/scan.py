@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from poimen_tasks.audit.lines import (
-    LINE,
-    PRINTABLE,
-    Columns,
-    Place,
-    event_type,
-    head_of,
-    in_order,
-    problem_of,
-    read_event,
-)
+from poimen_tasks.audit.blocks import Block, take_apart
+from poimen_tasks.audit.lines import Place, event_type, head_of, in_order, problem_of, read_event
 from poimen_tasks.audit.merkle import leaf_hashes, root_of
-from poimen_tasks.audit.strict import first_invalid
 from poimen_tasks.audit.tiles import HASH, WIDTH, Tile
 
 __all__ = ["Part", "Scanned", "differs", "scan"]
@@ -75,12 +64,6 @@ class Scanned(NamedTuple):
     payloads: tuple[tuple[int, str], ...] = ()
 
 
-class _Lines(NamedTuple):
-    seq: int
-    places: Columns
-    events: tuple[bytes, ...]
-
-
 def scan(part: Part) -> Scanned:
     """Read and check a part."""
     with part.path.open("rb") as file:
@@ -92,12 +75,12 @@ def scan(part: Part) -> Scanned:
         return Scanned(0, torn)
     lines = data.split(b"\n")
     lines.pop()
-    taken = _take_apart(data, lines)
-    if taken is None:
+    block = take_apart(data)
+    if block is None:
         return _damaged(Scanned(len(lines), torn), lines)
-    seq, places, events = taken
+    seq, places, events = block
     made = Scanned(len(lines), torn, seq, places.place(0), places.place(-1), event_type(events[0]))
-    if problem := _problem(part, taken, lines):
+    if problem := _problem(part, block, lines):
         return made._replace(problem=problem)
     payloads = tuple(_payloads(events)) if _CONTENT in data else ()
     return _tiles(part, made._replace(payloads=payloads), leaf_hashes(lines[: max(0, part.size - seq)]))
@@ -112,40 +95,26 @@ def _damaged(made: Scanned, lines: Sequence[bytes]) -> Scanned:
     return made._replace(problem=problem, seq=head.seq, first=head.place, kind=event_type(head.event))
 
 
-def _take_apart(data: bytes, lines: Sequence[bytes]) -> _Lines | None:
-    """The lines taken apart, their numbers and CRCs checked; None: not all are as they should be."""
-    found = LINE.findall(data)
-    if len(found) != len(lines) or data.translate(None, PRINTABLE) != b"\n" * len(lines):
-        return None
-    seqs, epochs, ms, sub, numbers, lasts, crcs, events = zip(*found, strict=True)
-    first = int(seqs[0])
-    if list(map(int, seqs)) != list(range(first, first + len(lines))):
-        return None
-    if list(map(zlib.crc32, events)) != [int(crc, 16) for crc in crcs]:
-        return None
-    ids = list(zip(map(int, ms), map(int, sub), strict=True))
-    places = Columns(epochs, ids, list(map(int, numbers)), list(map(bool, lasts)))
-    return _Lines(first, places, events)
-
-
-def _problem(part: Part, taken: _Lines, lines: Sequence[bytes]) -> tuple[int, str] | None:
-    """The first line that may not stand behind the one before it, is not JSON, or ends the sealed ones too early."""
-    seq, places, _ = taken
-    found = [] if in_order(places) else [_first_problem(lines)]
-    found.append(first_invalid(lines))
-    end = part.size - 1 - seq
-    if 0 <= end < len(lines) and not places.lasts[end]:
+def _problem(part: Part, block: Block, lines: Sequence[bytes]) -> tuple[int, str] | None:
+    """The first line that may not stand behind the one before it, or ends the sealed ones too early."""
+    found = [] if in_order(block.places) else [_first_problem(lines)]
+    end = part.size - 1 - block.seq
+    if 0 <= end < len(lines) and not block.places.lasts[end]:
         found.append((end, "the checkpoint ends within its entry"))
     return min(filter(None, found), default=None)
 
 
 def _first_problem(lines: Sequence[bytes]) -> tuple[int, str] | None:
-    """The same, line by line; the first one's number and place are for the caller."""
+    """The same, line by line, and whether it is strict JSON; the first one's number and place are for the caller."""
     before, seq = None, -1
     for at, line in enumerate(lines):
         head, why = problem_of(line, seq, before, ordered=at > 0)
         if head is None:
             return at, why
+        try:
+            read_event(head.event)
+        except ValueError as error:
+            return at, str(error)
         before, seq = head.place, head.seq + 1
     return None
 

@@ -19,8 +19,8 @@ _GRACE = 10.0
 
 
 def can_seal() -> bool:
-    """Whether checkpoints can be signed here: the extra `audit` is installed."""
-    return importlib.util.find_spec("cryptography") is not None
+    """Whether a log can be written here: the extra `audit` is installed."""
+    return all(map(importlib.util.find_spec, ("cryptography", "msgspec")))
 
 
 class UpSealer:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from poimen_tasks.audit.lines import encode
+from poimen_tasks.audit.blocks import encode
 from poimen_tasks.audit.log import Line, Lines, SealedLog
 from poimen_tasks.audit.proof import prove_growth, prove_line
 from poimen_tasks.audit.verify import verify
@@ -68,9 +68,7 @@ def _sealing(place: Path, directory: Path, count: int) -> Iterator[Row]:
             return each / seconds(lambda: _seal_groups(log, groups))
 
         def reference() -> float:
-            groups = [
-                b"\n".join((*encode(at, Lines.of(_lines(at, at + _GROUP))), b"")) for at in range(0, each, _GROUP)
-            ]
+            groups = [encode(at, Lines.of(_lines(at, at + _GROUP))) for at in range(0, each, _GROUP)]
             return each / seconds(lambda: [_append(bare.fileno(), group) for group in groups])
 
         taken = alternating(parts, ours=ours, bare=reference)

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgpack
@@ -27,6 +28,7 @@ from poimen_tasks.audit.source import Source
 from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store
 from poimen_tasks.store.wire import encode_outcomes
+from poimen_tasks.testing import eventually
 from tests.bench.apps import Bench
 from tests.bench.measure import Row, Target, middle
 from tests.conftest import ROOT
@@ -45,17 +47,18 @@ def sealer(bench: Bench) -> Iterator[Row]:
     bench.stop()
     store = _store(bench.ours.server.url)
     count = bench.size(100_000, 10_000)
-    fill = {"recorded events": lambda: _record(store, count), "items of lanes": lambda: _items(store, count)}
-    for what, fills in fill.items():
-        with tempfile.TemporaryDirectory(prefix="bench-seal-") as directory:
-            yield _throughput(store, Path(directory), what, fills, bench.size(3, 1))
+    fill = {"recorded events": partial(_record, store, count), "items of lanes": partial(_items, store, count)}
+    # One directory to the end: ext4 looks for a new inode past all that were lately removed, however many.
     with tempfile.TemporaryDirectory(prefix="bench-seal-") as directory:
-        yield from _index(store, Path(directory), fill["recorded events"], bench.size(3, 1))
+        for what, fills in fill.items():
+            yield from _throughput(store, Path(directory) / what.replace(" ", "-"), what, fills, bench.size(3, 1))
+        yield from _index(store, Path(directory) / "index", fill["recorded events"], bench.size(3, 1))
     store.client.close()
 
 
-def _throughput(store: Store, place: Path, what: str, fill: Callable[[], None], rounds: int) -> Row:
-    ours, raw = list[float](), list[float]()
+def _throughput(store: Store, place: Path, what: str, fill: Callable[[], None], rounds: int) -> Iterator[Row]:
+    ours, raw, joined = list[float](), list[float](), list[float]()
+    place.mkdir()
     for number in range(rounds):
         _begin_anew(store)
         fill()
@@ -63,27 +66,38 @@ def _throughput(store: Store, place: Path, what: str, fill: Callable[[], None], 
         seconds = _seal(store, directory)
         lines = [line for _, line in read_lines(directory)]
         ours.append(len(lines) / seconds)
-        raw.append(len(lines) / _append(place / f"raw-{number}", lines))
-    return Row(
-        name=f"audit: sealing {what}, lines with tiles and checkpoints",
+        raw.append(len(lines) / _append(place / f"raw-{number}", lines, at_a_time=1))
+        joined.append(len(lines) / _append(place / f"joined-{number}", lines, at_a_time=_EVERY))
+    name = f"audit: sealing {what}, lines with tiles and checkpoints"
+    yield Row(
+        name=name,
         unit="lines/s",
         ours=middle(ours),
         reference=middle(raw),
-        against=f"append of the same lines, fdatasync every {_EVERY:,}",
+        against=f"append of the same lines, one by one, fdatasync every {_EVERY:,}",
         target=Target(of="ratio", at_least=0.2),
         samples={"ours": ours, "raw": raw, "at_least": 40_000},
+    )
+    yield Row(
+        name=name,
+        unit="lines/s",
+        ours=middle(ours),
+        reference=middle(joined),
+        against=f"append of the same lines, {_EVERY:,} in one write, fdatasync after each",
+        samples={"ours": ours, "joined": joined},
     )
 
 
 def _index(store: Store, place: Path, fill: Callable[[], None], rounds: int) -> Iterator[Row]:
     """The same with the index's process beside it, and how fast that catches up."""
-    alone, beside, index = list[float](), list[float](), list[float]()
+    alone, beside, index, late = list[float](), list[float](), list[float](), list[float]()
+    place.mkdir()
     for number in range(rounds):
-        for samples, follows in ((alone, False), (beside, True)):
+        for samples, follows in ((alone, None), (beside, late)):
             _begin_anew(store)
             fill()
-            directory = place / f"{number}-{follows}"
-            samples.append(_seal(store, directory, follows=follows))
+            directory = place / f"{number}-{follows is not None}"
+            samples.append(_seal(store, directory, late=follows))
         began = time.perf_counter()
         lines = AuditIndex.open(place / f"{number}-False").catch_up()
         index.append(lines / (time.perf_counter() - began))
@@ -94,7 +108,7 @@ def _index(store: Store, place: Path, fill: Callable[[], None], rounds: int) -> 
         reference=middle(alone),
         against="without the index",
         target=Target(of="ratio", at_most=1.25),
-        samples={"beside": beside, "alone": alone, "processors": os.cpu_count()},
+        samples={"beside": beside, "alone": alone, "index whole after": late, "processors": os.cpu_count()},
     )
     yield Row(
         name="audit: the index catching up",
@@ -212,30 +226,39 @@ def _items(store: Store, count: int) -> None:
         pipe.execute()
 
 
-def _seal(store: Store, directory: Path, *, follows: bool = False) -> float:
-    """Seconds from the first reading to the last publishing."""
+def _seal(store: Store, directory: Path, *, late: list[float] | None = None) -> float:
+    """Seconds from the first reading to the last publishing; with `late` beside an index, whose lag goes there."""
     with SealedLog.open(directory, origin="poimen/bench") as log:
         source = Source(store.audit, directory, lease=5.0)
         made = Sealer(log, ContentStore(directory), source, inline_bytes=4096, stopping=lambda: False)
         made.join()
-        index = IndexProcess(directory) if follows else None
-        if index:
-            index.start()
-        began = time.perf_counter()
-        made.run(once=True)
-        took = time.perf_counter() - began
-        if index:
-            index.stop()
+        if late is None:
+            return _timed(made)
+        index, process = AuditIndex.open(directory), IndexProcess(directory)
+        process.start()
+        eventually(index.path.exists)
+        took, ended = _timed(made), time.perf_counter()
+        eventually(lambda: index.lines() == log.size, timeout=60)
+        late.append(time.perf_counter() - ended)
+        process.stop()
     return took
 
 
-def _append(path: Path, lines: list[bytes]) -> float:
+def _timed(sealer: Sealer) -> float:
+    began = time.perf_counter()
+    sealer.run(once=True)
+    return time.perf_counter() - began
+
+
+def _append(path: Path, lines: list[bytes], *, at_a_time: int) -> float:
     """The plainest writer that keeps what it wrote."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     began = time.perf_counter()
-    for start in range(0, len(lines), _EVERY):
-        os.write(fd, b"\n".join((*lines[start : start + _EVERY], b"")))
-        os.fdatasync(fd)
+    for start in range(0, len(lines), at_a_time):
+        os.write(fd, b"\n".join((*lines[start : start + at_a_time], b"")))
+        if (start + at_a_time) % _EVERY == 0:
+            os.fdatasync(fd)
+    os.fdatasync(fd)
     took = time.perf_counter() - began
     os.close(fd)
     return took

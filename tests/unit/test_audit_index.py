@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from poimen_tasks import AuditCorrupt, AuditEvent, AuditUnavailable, InvalidArgument, InvalidId, Settings
 from poimen_tasks.audit.asking import Asking
+from poimen_tasks.audit.follow_index import Pace
 from poimen_tasks.audit.index import AuditIndex
 from tests.auditing import lines_on_disk, write_log
 
@@ -347,3 +348,15 @@ def test_a_directory_that_may_not_be_written(small, monkeypatch):
     monkeypatch.setattr("poimen_tasks.audit.index.os.access", lambda *_: False)
     assert ask(small).count() == 20
     assert not list(small.glob("index.sqlite*"))
+
+
+def test_the_index_waits_while_lines_pour_in():
+    """It goes on in calm, waits for the end of a flood, and takes a portion now and then if there is none."""
+    pace = Pace()
+    asked = [(at / 10, pace.may_go_on(0, at / 10 + 1e6)) for at in range(10)]
+    assert [at for at, may in asked if may] == [0.5, 0.6, 0.7, 0.8, 0.9]
+    flood = [pace.may_go_on(at * 3_000, 1e6 + 1 + at / 10) for at in range(1, 250)]
+    assert not any(flood[10:90])
+    assert flood.count(True) <= 10
+    assert any(flood[90:120])
+    assert [pace.may_go_on(750_000, 1e6 + 26 + at / 10) for at in range(10)][-3:] == [True] * 3

@@ -13,6 +13,7 @@ import zlib
 
 import pytest
 
+from poimen_tasks.audit.blocks import first_invalid
 from poimen_tasks.audit.content import ContentStore
 from poimen_tasks.audit.disk import Disk
 from poimen_tasks.audit.keys import Signer, Verifier, public_key_at
@@ -22,7 +23,6 @@ from poimen_tasks.audit.merkle import leaf_hash, root_of
 from poimen_tasks.audit.note import open_checkpoint
 from poimen_tasks.audit.proof import prove_growth, prove_line
 from poimen_tasks.audit.segments import line_at
-from poimen_tasks.audit.strict import first_invalid
 from poimen_tasks.audit.verify import verify
 from poimen_tasks.errors import AuditCorrupt, AuditDiskError, AuditUnavailable, InvalidArgument, SealerConflict
 from tests.conftest import ROOT

@@ -1,0 +1,146 @@
+"""Many lines at once, written and taken apart: in one call of msgspec instead of one of ours for every line.
+
+Nothing is taken on trust: lines count as sound when they are strict JSON (RFC 8259) of the right types and, written
+again, give the same bytes. So keys, their order, numbers and spaces are those of a line; whatever is not is looked at
+one by one, for words. An event keeps its bytes, which msgspec only checks.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from operator import attrgetter, methodcaller
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from poimen_tasks.audit.lines import PRINTABLE, Columns, Lines, head_of, places_of, read_event
+from poimen_tasks.errors import AuditUnavailable
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["Block", "encode", "first_invalid", "msgspec_module", "take_apart"]
+
+_FIELDS = ("seq", "epoch", "id", "n", "last", "crc", "event")
+_COLUMNS = tuple(map(attrgetter, _FIELDS))
+_begins = methodcaller("startswith", b"{")
+#: Half of a character (a lone surrogate), which no strict parser takes, can only stand there as an escape.
+_HALF = re.compile(rb"\\u[dD]").search
+
+
+class Block(NamedTuple):
+    """Lines taken apart, whose form, numbers and CRCs are right; whether they may follow each other is another matter.
+
+    Attributes:
+        seq: the number of the first.
+        places: where each stands.
+        events: the bytes of each event.
+    """
+
+    seq: int
+    places: Columns
+    events: list[bytes]
+
+
+def encode(seq: int, lines: Lines) -> bytes:
+    """The lines' bytes, each with its newline, numbered from `seq`.
+
+    Raises:
+        AuditUnavailable: the package msgspec is not there.
+    """
+    epochs, ids, numbers, lasts, events = lines
+    codec = _codec()
+    count = range(seq, seq + len(events))
+    return codec.encode(
+        list(map(codec.line, count, epochs, ids, numbers, lasts, _crcs(events), map(codec.raw, events)))
+    )
+
+
+def take_apart(data: bytes) -> Block | None:
+    """Lines, each with its newline, taken apart; None: there are none, or not all are as they should be.
+
+    Raises:
+        AuditUnavailable: the package msgspec is not there.
+    """
+    codec = _codec()
+    try:
+        lines = codec.decode(data)
+    except (codec.error, RecursionError):
+        return None
+    if not lines or codec.encode(lines) != data or data.translate(None, PRINTABLE) != b"\n" * len(lines):
+        return None
+    seqs, epochs, ids, numbers, lasts, crcs, raw = (list(map(column, lines)) for column in _COLUMNS)
+    events = list(map(bytes, raw))
+    if seqs != list(range(seqs[0], seqs[0] + len(lines))) or _crcs(events) != crcs:
+        return None
+    try:
+        if not all(map(_begins, events)):
+            return None
+        for event in filter(_HALF, events if b"\\" in data else ()):
+            read_event(event)
+        return Block(seqs[0], places_of(Lines(epochs, ids, numbers, lasts, events)), events)
+    except ValueError:
+        return None
+
+
+def first_invalid(lines: Sequence[bytes]) -> tuple[int, str] | None:
+    """The first line that is no object in strict JSON, and why; None: all are.
+
+    Args:
+        lines: printable ASCII, each of the form of a line.
+    """
+    if take_apart(b"\n".join((*lines, b""))) is None:
+        for at, line in enumerate(lines):
+            try:
+                read_event(head_of(line).event)
+            except ValueError as error:
+                return at, str(error)
+    return None
+
+
+def _crcs(events: Iterable[Any]) -> list[str]:
+    made = list(map(zlib.crc32, events))
+    return struct.pack(f">{len(made)}I", *made).hex(" ", 4).split()
+
+
+class _Codec(NamedTuple):
+    line: Callable[..., Any]
+    raw: Callable[[bytes], Any]
+    decode: Callable[[bytes], list[Any]]
+    encode: Callable[[list[Any]], bytes]
+    error: type[Exception]
+
+
+@cache
+def _codec() -> _Codec:
+    msgspec = msgspec_module()
+    whole = Annotated[int, msgspec.Meta(ge=0)]
+    kinds = (whole, str, str, whole, (bool, False), (str, ""), (msgspec.Raw, msgspec.Raw()))
+    fields = [
+        (name, *kind) if isinstance(kind, tuple) else (name, kind) for name, kind in zip(_FIELDS, kinds, strict=True)
+    ]
+    line = msgspec.defstruct("Line", fields, omit_defaults=True, forbid_unknown_fields=True, gc=False)
+    return _Codec(
+        line,
+        msgspec.Raw,
+        msgspec.json.Decoder(line).decode_lines,
+        msgspec.json.Encoder().encode_lines,
+        msgspec.DecodeError,
+    )
+
+
+def msgspec_module() -> ModuleType:
+    """The package, which only those need who write or verify a log.
+
+    Raises:
+        AuditUnavailable: it is not there.
+    """
+    try:
+        import msgspec
+    except ImportError as error:
+        raise AuditUnavailable(
+            "the audit log on disk needs the package msgspec: pip install 'poimen-tasks[audit]'"
+        ) from error
+    return msgspec
