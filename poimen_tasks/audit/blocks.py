@@ -10,18 +10,18 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache
 from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from poimen_tasks.audit.lines import PRINTABLE, Columns, Lines, head_of, places_of, read_event
+from poimen_tasks.audit.lines import PRINTABLE, Columns, Lines, places_of, read_event
 from poimen_tasks.errors import AuditUnavailable
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["Block", "encode", "first_invalid", "msgspec_module", "take_apart"]
+__all__ = ["Block", "encode", "msgspec_module", "take_apart"]
 
 _FIELDS = ("seq", "epoch", "id", "n", "last", "crc", "event")
 _COLUMNS = tuple(map(attrgetter, _FIELDS))
@@ -31,15 +31,15 @@ _HALF = re.compile(rb"\\u[dD]").search
 
 
 class Block(NamedTuple):
-    """Lines taken apart, whose form, numbers and CRCs are right; whether they may follow each other is another matter.
+    """Lines taken apart, whose form and CRCs are right; whether they may follow each other is another matter.
 
     Attributes:
-        seq: the number of the first.
+        seqs: the number of each.
         places: where each stands.
         events: the bytes of each event.
     """
 
-    seq: int
+    seqs: list[int]
     places: Columns
     events: list[bytes]
 
@@ -73,31 +73,14 @@ def take_apart(data: bytes) -> Block | None:
         return None
     seqs, epochs, ids, numbers, lasts, crcs, raw = (list(map(column, lines)) for column in _COLUMNS)
     events = list(map(bytes, raw))
-    if seqs != list(range(seqs[0], seqs[0] + len(lines))) or _crcs(events) != crcs:
+    if _crcs(events) != crcs or not all(map(_begins, events)):
         return None
     try:
-        if not all(map(_begins, events)):
-            return None
         for event in filter(_HALF, events if b"\\" in data else ()):
             read_event(event)
-        return Block(seqs[0], places_of(Lines(epochs, ids, numbers, lasts, events)), events)
+        return Block(seqs, places_of(Lines(epochs, ids, numbers, lasts, events)), events)
     except ValueError:
         return None
-
-
-def first_invalid(lines: Sequence[bytes]) -> tuple[int, str] | None:
-    """The first line that is no object in strict JSON, and why; None: all are.
-
-    Args:
-        lines: printable ASCII, each of the form of a line.
-    """
-    if take_apart(b"\n".join((*lines, b""))) is None:
-        for at, line in enumerate(lines):
-            try:
-                read_event(head_of(line).event)
-            except ValueError as error:
-                return at, str(error)
-    return None
 
 
 def _crcs(events: Iterable[Any]) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from poimen_tasks.audit.blocks import first_invalid
+from poimen_tasks.audit.blocks import take_apart
 from poimen_tasks.audit.keys import Verifier
 from poimen_tasks.audit.lines import problem_of
 from poimen_tasks.audit.merkle import consistent, included, leaf_hash, leaf_hashes, subset_root
@@ -169,16 +169,15 @@ class _Checking:
         found = (line for _, line in numbered(segment, 0))
         at = 0
         while lines := list(islice(found, _SLICE)):
-            invalid = None
-            for place, line in enumerate(lines):
-                head, why = problem_of(line, -1, None, ordered=False)
+            block = take_apart(b"\n".join((*lines, b"")))
+            if block:
+                yield from zip(block.seqs, map(leaf_hash, lines), strict=True)
+            for place, line in enumerate(() if block else lines):
+                head, why = problem_of(line, -1, None, ordered=False, strict=True)
                 if head is None:
-                    invalid = place, why
-                    break
+                    self.report.add(segment.path, why, at + place + 1)
+                    return
                 yield head.seq, leaf_hash(line)
-            if invalid := invalid or first_invalid(lines):
-                self.report.add(segment.path, invalid[1], at + invalid[0] + 1)
-                return
             at += len(lines)
             self._progress(at, at)
 

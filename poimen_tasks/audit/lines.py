@@ -258,7 +258,9 @@ def follows(before: Place | None, place: Place, kind: str) -> str:
     return "" if allowed else f"entry {place.id} stands behind {before.id}, and no store.rollback event allows it"
 
 
-def problem_of(line: bytes, seq: int, before: Place | None, *, ordered: bool = True) -> tuple[Head | None, str]:
+def problem_of(
+    line: bytes, seq: int, before: Place | None, *, ordered: bool = True, strict: bool = False
+) -> tuple[Head | None, str]:
     """A line taken apart, and what is wrong with it at its place; empty: nothing.
 
     Args:
@@ -266,9 +268,12 @@ def problem_of(line: bytes, seq: int, before: Place | None, *, ordered: bool = T
         seq: the number that it has to have; -1: any.
         before: where the line before it stands; None: there is none.
         ordered: False: the line before it is not known.
+        strict: whether its event is read, too; it costs the most.
     """
     try:
         head = head_of(line)
+        if strict:
+            read_event(head.event)
     except ValueError as error:
         return None, str(error)
     if seq not in {-1, head.seq}:

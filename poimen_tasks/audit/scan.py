@@ -76,9 +76,9 @@ def scan(part: Part) -> Scanned:
     lines = data.split(b"\n")
     lines.pop()
     block = take_apart(data)
-    if block is None:
+    if block is None or block.seqs != list(range(block.seqs[0], block.seqs[0] + len(lines))):
         return _damaged(Scanned(len(lines), torn), lines)
-    seq, places, events = block
+    (seq, *_), places, events = block
     made = Scanned(len(lines), torn, seq, places.place(0), places.place(-1), event_type(events[0]))
     if problem := _problem(part, block, lines):
         return made._replace(problem=problem)
@@ -98,23 +98,19 @@ def _damaged(made: Scanned, lines: Sequence[bytes]) -> Scanned:
 def _problem(part: Part, block: Block, lines: Sequence[bytes]) -> tuple[int, str] | None:
     """The first line that may not stand behind the one before it, or ends the sealed ones too early."""
     found = [] if in_order(block.places) else [_first_problem(lines)]
-    end = part.size - 1 - block.seq
+    end = part.size - 1 - block.seqs[0]
     if 0 <= end < len(lines) and not block.places.lasts[end]:
         found.append((end, "the checkpoint ends within its entry"))
     return min(filter(None, found), default=None)
 
 
 def _first_problem(lines: Sequence[bytes]) -> tuple[int, str] | None:
-    """The same, line by line, and whether it is strict JSON; the first one's number and place are for the caller."""
+    """The same, line by line; the first one's number and place are for the caller."""
     before, seq = None, -1
     for at, line in enumerate(lines):
-        head, why = problem_of(line, seq, before, ordered=at > 0)
+        head, why = problem_of(line, seq, before, ordered=at > 0, strict=True)
         if head is None:
             return at, why
-        try:
-            read_event(head.event)
-        except ValueError as error:
-            return at, str(error)
         before, seq = head.place, head.seq + 1
     return None
 

@@ -13,11 +13,10 @@ import zlib
 
 import pytest
 
-from poimen_tasks.audit.blocks import first_invalid
 from poimen_tasks.audit.content import ContentStore
 from poimen_tasks.audit.disk import Disk
 from poimen_tasks.audit.keys import Signer, Verifier, public_key_at
-from poimen_tasks.audit.lines import Place, follows, head_of, problem_of, read_event
+from poimen_tasks.audit.lines import Place, follows, head_of, problem_of
 from poimen_tasks.audit.log import Line, SealedLog, read_lines, sealed_size
 from poimen_tasks.audit.merkle import leaf_hash, root_of
 from poimen_tasks.audit.note import open_checkpoint
@@ -27,8 +26,6 @@ from poimen_tasks.audit.verify import verify
 from poimen_tasks.errors import AuditCorrupt, AuditDiskError, AuditUnavailable, InvalidArgument, SealerConflict
 from tests.conftest import ROOT
 from tests.unit.audit_logs import BEGIN, ORIGIN, build, entries, entry, event, files_of
-
-HALF = "its event holds half of a character (a lone surrogate)"
 
 
 @pytest.fixture
@@ -176,34 +173,6 @@ def test_marks_allow_what_order_forbids(place):
         log.append(entry(2, epoch="e2"))
         assert log.seal() == 6
     assert verify(place).ok
-
-
-@pytest.mark.parametrize("text", [b"{", b'{"a":NaN}', b'{"a":1,}', b"{'a':1}", b'{"a":01}', b"{a:1}", b'{"a":/**/1}'])
-def test_no_json(text):
-    """JSON that is not strict is found, one by one and many at a time, at its place."""
-    with pytest.raises(ValueError, match="JSON"):
-        read_event(text)
-    made = [b'{"seq":%d,"epoch":"e","id":"1-0","n":0,"crc":"00000000","event":{"a":1}}' % at for at in range(5)]
-    assert first_invalid(made) is None
-    made[3] = made[3].replace(b'{"a":1}', text)
-    assert first_invalid(made)[0] == 3
-
-
-def test_half_a_character_is_no_text():
-    """A lone surrogate is found, and a pair of them is a character."""
-    form = b'{"seq":0,"epoch":"e","id":"1-0","n":0,"crc":"00000000","event":{"a":"%b"}}'
-    assert first_invalid([form % rb"\ud83d\ude00"]) is None
-    assert first_invalid([form % b"", form % rb"\ud83d"]) == (
-        1,
-        "its event holds half of a character (a lone surrogate)",
-    )
-
-
-def test_lines_that_together_look_like_json():
-    """A line that closes a bracket which another opens is found, though both together are JSON."""
-    form = b'{"seq":0,"epoch":"e","id":"1-0","n":0,"crc":"00000000","event":{%b}}'
-    assert first_invalid([form % b"", form % b'"a":[', form % b'"b":1}]']) is not None
-    assert first_invalid([form % b'"a":1', form % b'}},{"b":{']) is not None
 
 
 def test_what_a_line_may_look_like():
