@@ -13,6 +13,7 @@ import time
 from collections import deque
 from pathlib import Path
 
+from poimen_tasks.audit.collecting import rare_collections
 from poimen_tasks.audit.index import AuditIndex
 from poimen_tasks.audit.segments import sealed_size
 from poimen_tasks.errors import PoimenError
@@ -112,7 +113,8 @@ def _main(directory: str) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.nice(_NICENESS)
     try:
-        follow(Path(directory))
+        with rare_collections():
+            follow(Path(directory))
     except PoimenError as error:
         sys.stderr.write(f"audit index: {error}\n")
     return 1

@@ -7,13 +7,12 @@ is sealed and not published is found at the next start, see `joining.py`.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
 
+from poimen_tasks.audit.collecting import rare_collections
 from poimen_tasks.audit.expand import expand_lines
 from poimen_tasks.audit.joining import join
 from poimen_tasks.audit.lines import Line, Lines
@@ -31,8 +30,6 @@ __all__ = ["Sealer"]
 
 log = logging.getLogger("poimen.audit")
 
-#: Containers that are made, and still there, before the collector looks.
-_ALLOCATIONS = 500_000
 #: A round takes up to this many entries, bytes of lines and seconds before it seals.
 _MOST_ENTRIES = 4000
 _MOST_BYTES = 8 << 20
@@ -49,19 +46,6 @@ _WAIT = 0.25
 _LAST_SECONDS = 3.0
 #: Seconds between two tries, and between two words about it, while the server is away.
 _AWAY, _SAY = 0.5, 10.0
-
-
-@contextlib.contextmanager
-def rare_collections() -> Iterator[None]:
-    """A round holds thousands of small tuples and no cycles: looking for those would take a quarter of the time."""
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(_ALLOCATIONS, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 class Sealer:
