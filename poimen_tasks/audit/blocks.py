@@ -67,7 +67,7 @@ def take_apart(data: bytes) -> Block | None:
     codec = _codec()
     try:
         lines = codec.decode(data)
-    except (codec.error, RecursionError):
+    except (codec.error, ValueError, RecursionError):
         return None
     if not lines or codec.encode(lines) != data or data.translate(None, PRINTABLE) != b"\n" * len(lines):
         return None
