@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
-from poimen_tasks.audit.blocks import encode
+from poimen_tasks.audit.blocks import encode, msgspec_module
 from poimen_tasks.audit.disk import Disk
 from poimen_tasks.audit.keys import Signer, check_origin, key_at
 from poimen_tasks.audit.lines import PRINTABLE, Columns, Line, Lines, event_type, follows, in_order, places_of
@@ -80,11 +80,12 @@ class SealedLog:
         Raises:
             SealerConflict: another process writes it.
             AuditCorrupt: something that was sealed is missing or was changed; nothing was written.
-            AuditUnavailable: there is none, or it cannot be read, or others may read its key.
+            AuditUnavailable: there is none, or it cannot be read, or others may read its key, or a package is missing.
             AuditDiskError: it cannot be written.
             InvalidArgument: it has another origin.
         """
         check_origin(origin)
+        msgspec_module()
         disk = disk or Disk()
         if not create and not (directory / "checkpoint").exists():
             raise AuditUnavailable(f"{directory}: there is no audit log; `poimen audit seal` begins one")

@@ -116,9 +116,10 @@ def test_a_log_of_ones_own(store, command, log) -> None:
     assert (told["public_key"], told["size"], told["recovered"]) == (public, 5, None)
 
 
-def test_without_the_extra(command, tmp_path, store) -> None:
-    """Without the package that signs, one line says what to install, and the stream is as it was."""
-    broken = tmp_path / "broken" / "cryptography"
+@pytest.mark.parametrize("package", ["cryptography", "msgspec"])
+def test_without_the_extra(command, tmp_path, store, package) -> None:
+    """Without a package that the log needs, one line says what to install, and the stream is as it was."""
+    broken = tmp_path / "broken" / package
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise ImportError('not here')")
     record(store, range(3))
