@@ -174,7 +174,7 @@ def _facts(found: AuditStats, asked: Asking) -> Iterable[tuple[str, str]]:
         yield "directory", str(asked.directory)
     yield (
         "waiting",
-        "unknown: Redis was not asked, or does not answer"
+        "unknown: Redis was not asked, or does not answer as it should (`poimen health`)"
         if found.waiting is None
         else (f"{found.waiting:,} entries are not sealed"),
     )
