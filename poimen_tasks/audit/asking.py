@@ -20,6 +20,7 @@ from poimen_tasks.audit.filters import Filters
 from poimen_tasks.audit.index import AuditIndex
 from poimen_tasks.audit.looking import AuditPage, Look
 from poimen_tasks.audit.numbers import AuditStats, Tally
+from poimen_tasks.audit.place import check_place
 from poimen_tasks.audit.sealed import Sealed
 from poimen_tasks.audit.segments import segments_in
 from poimen_tasks.audit.unsealed import START, Place, Unsealed
@@ -222,6 +223,7 @@ class Asking:
         """
         if progress is not None and not callable(progress):
             raise expected("progress", "a callable of two numbers, or None", progress)
+        check_place(self.directory)
         index = AuditIndex.open(self.directory)
         try:
             return index.rebuild(progress)
@@ -258,7 +260,9 @@ class Asking:
         return data.decode("utf-8") if place.get("type") == "text" else json.loads(data)
 
     def _sealed(self) -> Sealed:
-        return Sealed(self.directory)
+        directory = self.directory
+        check_place(directory)
+        return Sealed(directory)
 
     def _unsealed(self, sealed: Sealed) -> Unsealed | None:
         """The stream behind what is sealed; None where there is a sealed log and no store that answers."""

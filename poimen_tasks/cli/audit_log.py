@@ -16,9 +16,11 @@ from poimen_tasks.audit.check import check as check_files
 from poimen_tasks.audit.disk import Disk
 from poimen_tasks.audit.keys import Verifier, public_key_at
 from poimen_tasks.audit.lines import head_of
+from poimen_tasks.audit.place import check_place
 from poimen_tasks.audit.proof import Proof, prove_growth, prove_line, prove_lines
 from poimen_tasks.audit.report import Report
 from poimen_tasks.audit.verify import verify as verify_log
+from poimen_tasks.cli.audit_words import LOG
 from poimen_tasks.cli.loading import app_options, find_server, load_without_server
 from poimen_tasks.cli.output import console, json_option, one_line, print_json
 from poimen_tasks.errors import AuditUnavailable, InvalidArgument
@@ -45,11 +47,13 @@ def _log_option(command: F) -> F:
 
 def _directory(app: str | None, data: Path | None, log: Path | None) -> Path:
     if log is not None:
+        check_place(log, advice=LOG)
         return log
-    if app is not None:
-        return load_without_server(app, data).settings.audit_dir
-    find_server(data)
-    return load_settings().audit_dir
+    if app is None:
+        find_server(data)
+    place = load_settings().audit_dir if app is None else load_without_server(app, data).settings.audit_dir
+    check_place(place)
+    return place
 
 
 def _key(text: str | None) -> Verifier | None:

@@ -12,14 +12,17 @@ import click
 
 from poimen_tasks.audit import AuditEvent
 from poimen_tasks.audit.asking import Asking
+from poimen_tasks.audit.place import check_place
 from poimen_tasks.cli.loading import app_options, find_server, load_without_server
 from poimen_tasks.cli.output import one_line, screen_width
 from poimen_tasks.errors import AuditUnavailable
 from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
 from poimen_tasks.store import Store
 
-__all__ = ["as_dict", "filters", "head", "line", "log_options", "open_log", "source_in_words"]
+__all__ = ["LOG", "as_dict", "filters", "head", "line", "log_options", "open_log", "source_in_words"]
 
+#: What names the log of a command that was given its directory.
+LOG = "give --log the directory of an audit log"
 _AGO = re.compile(r"(\d{1,6})(s|m|h|d)").fullmatch
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SOURCES = {
@@ -69,6 +72,7 @@ def open_log(app: str | None, directory: Path | None, log: Path | None) -> Askin
         Failure: the app cannot be found.
     """
     if log is not None:
+        check_place(log, advice=LOG)
         if not (log / "checkpoint").is_file():
             raise AuditUnavailable(f"{log}: there is no audit log in this directory")
         alone = Settings(audit_dir=log)
