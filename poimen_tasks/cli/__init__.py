@@ -27,6 +27,7 @@ from poimen_tasks.cli import (
     watch,
     worker,
 )
+from poimen_tasks.cli.given import refuse_empty
 from poimen_tasks.cli.output import APP, Failure
 from poimen_tasks.errors import PoimenError
 
@@ -84,3 +85,6 @@ def main(ctx: click.Context, app: str | None) -> None:
       poimen worker -A shop -c 8
     """  # noqa: D301 - Click takes \b for "keep these lines as they are"
     ctx.meta[APP] = app
+
+
+refuse_empty(main)

@@ -15,6 +15,7 @@ import click
 
 from poimen_tasks.audit.content import ContentStore
 from poimen_tasks.audit.follow_index import IndexProcess
+from poimen_tasks.audit.keys import check_origin
 from poimen_tasks.audit.log import SealedLog
 from poimen_tasks.audit.place import check_place
 from poimen_tasks.audit.sealer import Sealer
@@ -77,7 +78,7 @@ def seal(
         text = f"{text}; the stream keeps the newest entries"
         print_json({"unregistered": left}) if as_json else click.echo(text)
         return
-    named = origin or f"poimen/{store.settings.namespace}"
+    named = f"poimen/{store.settings.namespace}" if origin is None else check_origin(origin)
     with _logging(), _Stop() as stop, _disk_errors():
         _seal(store, named, stop, once=once, index=index, fork=fork, json=as_json)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -29,13 +30,15 @@ def _option(scope: Scope) -> str:
 
 
 def wait_quiet(receipt: PauseReceipt, wait: float, *, as_json: bool) -> None:
-    """Wait until nothing of it runs, and say so.
+    """Wait until nothing of it runs, for so many seconds or as long as it takes, and say so.
 
     Raises:
         Failure: something runs on when the time is over.
     """
     try:
-        receipt.wait_quiet(timeout=wait, progress=None if as_json else _Told(receipt.scope))
+        receipt.wait_quiet(
+            timeout=None if wait == math.inf else wait, progress=None if as_json else _Told(receipt.scope)
+        )
     except PauseTimeout as error:
         raise Failure(
             f"{error}; {_how_to_go_on(receipt.scope, wait)}", kind="PauseTimeout", exit_code=TIMED_OUT

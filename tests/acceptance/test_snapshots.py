@@ -113,7 +113,8 @@ def test_where_nothing_can_be_written(own_shop: ModuleType, tmp_path: Path) -> N
     """Where the directory cannot be written the pause holds, and the error says what was not saved, and why."""
     (tmp_path / "data").write_text("in the way")
     with pytest.raises(
-        SnapshotFailed, match=r"'wf-no-disk' is paused and stays so.*not kept.*is a file, not a directory; set POIMEN_DATA_DIR"
+        SnapshotFailed,
+        match=r"'wf-no-disk' is paused and stays so.*not kept.*is a file, not a directory; set POIMEN_DATA_DIR",
     ) as caught:
         own_shop.poimen.pause(workflow="wf-no-disk", snapshot=True)
     assert str(tmp_path / "data") in str(caught.value)
