@@ -102,7 +102,7 @@ def test_how_long_to_wait(words: list[str], said: str) -> None:
         (["--timeout", "3"], "--timeout is for --wait: give both"),
         (["--wait", "3", "--timeout", "3"], "--wait and --timeout both say how long"),
         (["--wait", "x"], "'x' is not a valid float"),
-        (["--wait=-1"], "-1.0 is not in the range x>=0"),
+        (["--wait=-1"], "No such option"),
     ],
 )
 @pytest.mark.parametrize("command", [("pause", "--everything"), ("drain",)], ids=lambda words: words[0])
