@@ -104,6 +104,7 @@ class Asking:
         """
         if workflow is not None:
             filters["workflow"] = workflow
+        Filters.read(filters)  # an option of `query` is no filter
         page = self.query(limit=_PAGE, **filters)
         return self._pages(page, filters)
 
