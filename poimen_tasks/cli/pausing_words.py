@@ -13,7 +13,7 @@ import click
 
 from poimen_tasks.app import Poimen
 from poimen_tasks.cli.loading import load_tasks
-from poimen_tasks.cli.output import TIMED_OUT, Failure, one_line, print_json, with_app
+from poimen_tasks.cli.output import TIMED_OUT, Failure, one_line, print_json, when, with_app
 from poimen_tasks.errors import PauseTimeout, PoimenError, StaleEpoch
 from poimen_tasks.pause import PauseReceipt, Scope
 
@@ -122,7 +122,7 @@ def paused_in_words(poimen: Poimen, receipt: PauseReceipt) -> Iterator[str]:
         yield "nothing of it runs"
         return
     more = f" and {count - _SHOWN:,} more" if count > _SHOWN else ""
-    ends = "they may finish" if receipt.stop_at is None else f"they are asked to stop at {receipt.stop_at:%H:%M:%S} UTC"
+    ends = "they may finish" if receipt.stop_at is None else f"they are asked to stop at {when(receipt.stop_at)}"
     yield f"{count:,} still run, {ends}: {', '.join(names[:_SHOWN])}{more}"
 
 
