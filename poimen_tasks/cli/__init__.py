@@ -5,6 +5,7 @@ Exit codes: 0 it did what it was asked, 1 it did not, 2 it was misused, 124 the 
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import click
@@ -34,6 +35,10 @@ from poimen_tasks.errors import PoimenError
 __all__ = ["main"]
 
 
+#: What a write to stdout fails with, where that is a file.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
 class _Commands(click.Group):
     """Every error of ours becomes one line; the commands stand in the order in which a newcomer meets them."""
 
@@ -42,6 +47,10 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except PoimenError as error:
             raise Failure.of(error) from error
+        except OSError as error:
+            if error.errno not in _FULL:  # a closed pipe is Click's to end; anything else is a fault of ours
+                raise
+            raise Failure(f"the output cannot be written: {error.strerror}", kind="OSError") from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
         return list(self.commands)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ def out_option(text: str) -> Callable[[F], F]:
 
 @contextlib.contextmanager
 def destination(output: Path | None) -> Iterator[IO[bytes]]:
-    """Where the bytes go; None is stdout. A file gets its name when all is in it.
+    """Where the bytes go; None is stdout. A file gets its name when all is in it; a device or a pipe is written to.
 
     Raises:
         Failure: it cannot be written; it is named as it was given.
@@ -37,15 +38,32 @@ def destination(output: Path | None) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    aside = output.with_name(f".{output.name}.{os.getpid()}.tmp")
     try:
-        with aside.open("wb") as file:
+        with output.open("wb") if _is_special(output) else _aside(output) as file:
             yield file
-        aside.replace(output)
     except OSError as error:
         if isinstance(error, PoimenError):
             raise
         raise Failure(f"{output}: {error.strerror or error}", kind="OSError") from error
+
+
+def _is_special(output: Path) -> bool:
+    """Whether it is there and no file: such a thing is not to be replaced by one."""
+    try:
+        return not stat.S_ISREG(output.stat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def _aside(output: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of another when it is whole; of a link, of what that leads to."""
+    target = Path(os.path.realpath(output))
+    aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("wb") as file:
+            yield file
+        aside.replace(target)
     finally:
         with contextlib.suppress(OSError):
             aside.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -62,7 +63,8 @@ class Failure(click.ClickException):
     def show(self, file: Any = None) -> None:
         """Print it."""
         if self._json:
-            print_json({"error": {"type": self.kind, "message": self.message}}, err=self._clean)
+            with contextlib.suppress(OSError):  # it may be stdout itself that takes nothing
+                print_json({"error": {"type": self.kind, "message": self.message}}, err=self._clean)
             if self._clean:
                 return
         click.secho("error: ", fg="red", bold=True, err=True, nl=False)

@@ -237,7 +237,7 @@ def test_files_that_cannot_be_used(sealed, key, export, write, tmp_path):
         check([tmp_path], key=key)
     with pytest.raises(InvalidArgument, match="got none"):
         check([], key=key)
-    with pytest.raises(InvalidArgument, match="give the file of a checkpoint"):
+    with pytest.raises(InvalidArgument, match=r"give its file \(--checkpoint\)"):
         check([export("it", [0])], key=key)
     report = check([write("text", b"hello\n")], key=key, checkpoint=sealed / "checkpoint")
     assert "does not begin with a line of an audit log" in whys(report)[0]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from poimen_tasks.cli import main
 from poimen_tasks.cli.files import destination
 from poimen_tasks.cli.output import Failure
 from poimen_tasks.cli.waiting import wait_options
+from tests.conftest import ROOT
+from tests.unit.audit_logs import build
 
 Run = Callable[..., Result]
 
@@ -69,6 +73,34 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     with destination(tmp_path / "z") as file:
         file.write(b"whole")
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("z", b"whole")]
+
+
+def test_what_is_no_file_stays(tmp_path: Path) -> None:
+    """A pipe and a device are written to, not replaced by a file; of a link, what it leads to is replaced."""
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with destination(tmp_path / "pipe") as file:
+        file.write(b"through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "file").write_bytes(b"before")
+    (tmp_path / "link").symlink_to("file")
+    with destination(tmp_path / "link") as file:
+        file.write(b"behind it")
+    assert ((tmp_path / "link").readlink(), (tmp_path / "file").read_bytes()) == (Path("file"), b"behind it")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "pipe"]
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """Where stdout cannot be written, that is one line, and no trace."""
+    words = [sys.executable, "-m", "poimen_tasks.cli", "audit", "query", "--json"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "POIMEN_REDIS_URL": "redis://127.0.0.1:1/0"}
+    log = build(tmp_path / "log", 3)
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run([*words, "--log", str(log)], stdout=full, stderr=subprocess.PIPE, env=env, check=False)
+    assert ended.stderr.decode() == "error: the output cannot be written: No space left on device\n"
+    assert ended.returncode == 1
 
 
 @click.command()
