@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from poimen_tasks.errors import InvalidArgument, InvalidId
@@ -14,6 +14,7 @@ __all__ = [
     "check_classes",
     "check_count",
     "check_flag",
+    "check_list",
     "check_number",
     "check_tags",
     "check_text",
@@ -72,16 +73,30 @@ def check_text(what: str, value: object) -> None:
         raise InvalidArgument(str(error)) from None
 
 
+def check_list(what: str, of: str, values: object) -> list[Any]:
+    """The members of a list, a tuple or another iterable: a text, bytes and a dict have other members than is meant.
+
+    Args:
+        what: names the argument.
+        of: what its members are, in words.
+        values: the candidate.
+
+    Raises:
+        InvalidArgument: it is none.
+    """
+    if isinstance(values, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(values, Iterable):
+        raise expected(what, f"a list of {of}", values)
+    return list(values)
+
+
 def check_tags(what: str, tags: Sequence[Any]) -> list[str]:
     """Tags as a list of labels; few enough that the head of a cached result holds them, and one script looks at them.
 
     Raises:
-        InvalidArgument: they are one text, or too many.
+        InvalidArgument: they are no list, such as one text or a dict, or too many.
         InvalidId: one breaks the rule of labels.
     """
-    if isinstance(tags, str):
-        raise expected(f"{what}s", "a list of texts", tags)
-    listed = list(tags)
+    listed = check_list(f"{what}s", "texts", tags)
     if len(listed) > _MOST_TAGS:
         raise expected(f"{what}s", f"at most {_MOST_TAGS}", len(listed))
     return check_labels(listed, what) if listed else []

@@ -24,7 +24,7 @@ PoimenError
 ├── WouldDeadlock            (RuntimeError) waiting inside a task for a batch that is not over
 ├── DispatchAborted                         a later slice was bad; what was pending is cancelled
 ├── StoreUnavailable         (ConnectionError) the Redis server does not answer
-├── StoreRefused                            the Redis server refuses writes (memory, read-only, rights)
+├── StoreRefused                            the Redis server refuses (memory, read-only, rights, a key of another type)
 ├── LayoutMismatch                          the stored data has another layout number
 ├── SnapshotNotFound         (LookupError)  no snapshot of this workflow
 ├── SnapshotConflict         (ValueError)   restored here already, or over a batch that is there
@@ -210,7 +210,7 @@ class StoreUnavailable(PoimenError, ConnectionError):
 
 
 class StoreRefused(PoimenError):
-    """The Redis server refuses the command: out of memory, read-only or not permitted."""
+    """The Redis server refuses the command: out of memory, read-only, not permitted, or a key of another type."""
 
 
 class LayoutMismatch(PoimenError):

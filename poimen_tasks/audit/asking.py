@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from poimen_tasks.audit.filters import Filters
 from poimen_tasks.audit.index import AuditIndex
 from poimen_tasks.audit.looking import AuditPage, Look
 from poimen_tasks.audit.numbers import AuditStats, Tally
+from poimen_tasks.audit.place import check_place
 from poimen_tasks.audit.sealed import Sealed
 from poimen_tasks.audit.segments import segments_in
 from poimen_tasks.audit.unsealed import START, Place, Unsealed
@@ -37,6 +38,22 @@ _PAGE = 500
 _LARGE = ("reasoning", "input", "output", "error", "metadata")
 _NAMED = 10_000
 _POLL = 0.5
+
+
+def _place_of(event: AuditEvent, field: str) -> Mapping[str, Any] | None:
+    """Where a field is kept; None: on the line itself.
+
+    Raises:
+        InvalidArgument: somebody made the event, and not as the log does.
+    """
+    if not isinstance(event.content, Mapping):
+        raise expected("content", "a dict of places by field", event.content)
+    place: Any = event.content.get(field)
+    if place is None:
+        return None
+    if isinstance(place, Mapping) and isinstance(place.get("sha256"), str):
+        return place
+    raise expected(f"content[{field!r}]", '{"sha256": <64 hex digits>, ...}, as an event of the log has it', place)
 
 
 class Asking:
@@ -87,6 +104,7 @@ class Asking:
         """
         if workflow is not None:
             filters["workflow"] = workflow
+        Filters.read(filters)  # an option of `query` is no filter
         page = self.query(limit=_PAGE, **filters)
         return self._pages(page, filters)
 
@@ -222,6 +240,7 @@ class Asking:
         """
         if progress is not None and not callable(progress):
             raise expected("progress", "a callable of two numbers, or None", progress)
+        check_place(self.directory)
         index = AuditIndex.open(self.directory)
         try:
             return index.rebuild(progress)
@@ -243,7 +262,7 @@ class Asking:
         """A field of an event in full, also when it is kept by digest beside the log.
 
         Raises:
-            InvalidArgument: there is no such field.
+            InvalidArgument: there is no such field, or `event.content` has not the form that the log gives it.
             AuditCorrupt: what is kept under the digest was changed.
             AuditUnavailable: it is not in the log's directory, or cannot be read.
         """
@@ -251,14 +270,19 @@ class Asking:
             raise expected("event", "an AuditEvent", event)
         if not isinstance(field, str) or field not in _LARGE:  # type: ignore[redundant-expr]
             raise expected("field", f"one of {', '.join(_LARGE)}", field)
-        place = event.content.get(field)
+        place = _place_of(event, field)
         if place is None:
             return getattr(event, field)
-        data = ContentStore(self.directory).get(str(place["sha256"]))
-        return data.decode("utf-8") if place.get("type") == "text" else json.loads(data)
+        data = ContentStore(self.directory).get(place["sha256"])
+        try:
+            return data.decode("utf-8") if place.get("type") == "text" else json.loads(data)
+        except (ValueError, RecursionError):  # what is kept is whole: the event says wrongly what it is
+            raise expected(f"content[{field!r}]", "the place of a text or of JSON", dict(place)) from None
 
     def _sealed(self) -> Sealed:
-        return Sealed(self.directory)
+        directory = self.directory
+        check_place(directory)
+        return Sealed(directory)
 
     def _unsealed(self, sealed: Sealed) -> Unsealed | None:
         """The stream behind what is sealed; None where there is a sealed log and no store that answers."""

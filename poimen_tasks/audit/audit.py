@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks import context
-from poimen_tasks._checks import expected
+from poimen_tasks._checks import check_list, expected
 from poimen_tasks.audit.asking import Asking
 from poimen_tasks.audit.event import AuditEvent, copy_of, fill_in, pack_event
 from poimen_tasks.errors import InvalidId
@@ -186,9 +186,7 @@ class Audit(Asking):
 
 
 def _paths(value: Any) -> list[str]:
-    if isinstance(value, (str, bytes, os.PathLike)) or not isinstance(value, Iterable):
-        raise expected("files_modified", "a list of paths", value)
-    paths = list(value)
+    paths = check_list("files_modified", "paths", value)
     for path in paths:
         if not isinstance(path, (str, os.PathLike)) or isinstance(os.fspath(path), bytes):
             raise expected("files_modified", "a list of paths, each a text", path)

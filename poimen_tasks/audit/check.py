@@ -92,7 +92,7 @@ class _Checking:
     def choose(self, path: Path | None) -> None:
         """The checkpoint that everything has to lead to."""
         if path is None and not self._proofs:
-            raise InvalidArgument("checkpoint: the lines have to lead to one; give the file of a checkpoint")
+            raise InvalidArgument("checkpoint: the lines have to lead to one; give its file (--checkpoint)")
         found = [(path, read_note(path))] if path else [(self._proofs[0][0], self._proofs[0][1].note)]
         self._checkpoint = open_checkpoint(found[0][1], self._key, where=str(found[0][0]))
         report, checkpoint = self.report, self._checkpoint

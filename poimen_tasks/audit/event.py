@@ -93,25 +93,33 @@ class AuditEvent:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], *, sequence: int | None = None) -> AuditEvent:
-        """The event that a line of the log, read as JSON, tells of."""
-        when = values.get("timestamp")
-        return cls(
-            event_id=values["event_id"],
-            event_type=values["event_type"],
-            workflow=values.get("workflow_id"),
-            task=values.get("task_id"),
-            actor=values.get("actor") or "",
-            timestamp=None if when is None else datetime.fromisoformat(when),
-            action=values.get("action") or "",
-            reasoning=values.get("reasoning") or "",
-            input=values.get("input"),
-            output=values.get("output"),
-            status=values.get("status") or "",
-            error=values.get("error"),
-            metadata=values.get("metadata") or {},
-            content=values.get("content") or {},
-            sequence=sequence,
-        )
+        """The event that a line of the log, read as JSON, tells of.
+
+        Raises:
+            InvalidArgument: it is none: no dict, without an id or a type, or with a timestamp that is none.
+        """
+        try:
+            when = values.get("timestamp")
+            return cls(
+                event_id=values["event_id"],
+                event_type=values["event_type"],
+                workflow=values.get("workflow_id"),
+                task=values.get("task_id"),
+                actor=values.get("actor") or "",
+                timestamp=None if when is None else datetime.fromisoformat(when),
+                action=values.get("action") or "",
+                reasoning=values.get("reasoning") or "",
+                input=values.get("input"),
+                output=values.get("output"),
+                status=values.get("status") or "",
+                error=values.get("error"),
+                metadata=values.get("metadata") or {},
+                content=values.get("content") or {},
+                sequence=sequence,
+            )
+        except (AttributeError, KeyError, TypeError, ValueError):
+            allowed = "the dict of an event, with event_id, event_type and an ISO 8601 timestamp"
+            raise expected("values", allowed, values) from None
 
 
 def fill_in(event: AuditEvent, own: str, stream_id: str) -> AuditEvent:

@@ -203,8 +203,8 @@ def _parts(text: str, where: str) -> tuple[str, bytes]:
     except (binascii.Error, ValueError):
         material = b""
     if not _ORIGIN(origin) or material[:1] != _ED25519 or len(material) != 33:
-        # What may be a private key is no text for a terminal or the log of a build.
-        shown = "a private one" if _PRIVATE in text else f"{text!r:.60}"
+        # What was read may be a private key, or any other secret: no text for a terminal or the log of a build.
+        shown = "a private one" if _PRIVATE in text else f"{len(text)} characters of something else"
         raise InvalidArgument(f"{where}: expected a key like log.example+1234abcd+AbCd…=, got {shown}")
     return origin, material[1:]
 

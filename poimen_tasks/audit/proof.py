@@ -156,8 +156,7 @@ def prove_line(directory: Path, seq: int, *, checkpoint: Path | None = None) -> 
         AuditCorrupt: the line, the tiles and the checkpoint do not fit each other.
     """
     note, found, subtree = _open(directory, checkpoint)
-    if not 0 <= seq < found.size:
-        raise InvalidArgument(f"seq: the checkpoint covers the lines 0 to {found.size - 1}, got {seq}")
+    _check_covered("seq", seq, found.size)
     line = line_at(directory, seq)
     hashes = inclusion_proof(seq, found.size, subtree)
     if not included(leaf_hash(line), seq, found.size, hashes, found.root):
@@ -183,9 +182,15 @@ def prove_lines(directory: Path, seqs: Sequence[int], *, checkpoint: Path | None
     if not wanted:
         raise InvalidArgument("lines: expected at least one line to prove, got none")
     for seq in (wanted[0], wanted[-1]):
-        if not 0 <= seq < found.size:
-            raise InvalidArgument(f"lines: the checkpoint covers the lines 0 to {found.size - 1}, got {seq}")
+        _check_covered("lines", seq, found.size)
     return Proof(Kind.LINES, tuple(subset_proof(wanted, found.size, subtree)), note, len(wanted))
+
+
+def _check_covered(what: str, seq: int, size: int) -> None:
+    if not size:
+        raise InvalidArgument(f"{what}: the log has no sealed line yet, says the checkpoint; got {seq}")
+    if not 0 <= seq < size:
+        raise InvalidArgument(f"{what}: the checkpoint covers the lines 0 to {size - 1}, got {seq}")
 
 
 def prove_growth(directory: Path, older: Path, *, checkpoint: Path | None = None) -> Proof:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -209,8 +208,6 @@ class Sealed:
 def _is_there(directory: Path) -> bool:
     """Whether the directory holds a log; what lost its checkpoint is no empty place, and is told."""
     try:
-        if not stat.S_ISDIR(directory.stat().st_mode):
-            raise AuditUnavailable(f"{directory}: it is no directory, so it holds no audit log")
         (directory / "checkpoint").stat()
     except FileNotFoundError:
         if not (directory / "segments").is_dir() or not segments_in(directory):

@@ -5,6 +5,7 @@ Exit codes: 0 it did what it was asked, 1 it did not, 2 it was misused, 124 the 
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import click
@@ -27,10 +28,15 @@ from poimen_tasks.cli import (
     watch,
     worker,
 )
+from poimen_tasks.cli.given import refuse_empty
 from poimen_tasks.cli.output import APP, Failure
 from poimen_tasks.errors import PoimenError
 
 __all__ = ["main"]
+
+
+#: What a write to stdout fails with, where that is a file.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class _Commands(click.Group):
@@ -41,6 +47,10 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except PoimenError as error:
             raise Failure.of(error) from error
+        except OSError as error:
+            if error.errno not in _FULL:  # a closed pipe is Click's to end; anything else is a fault of ours
+                raise
+            raise Failure(f"the output cannot be written: {error.strerror}", kind="OSError") from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
         return list(self.commands)
@@ -84,3 +94,6 @@ def main(ctx: click.Context, app: str | None) -> None:
       poimen worker -A shop -c 8
     """  # noqa: D301 - Click takes \b for "keep these lines as they are"
     ctx.meta[APP] = app
+
+
+refuse_empty(main)

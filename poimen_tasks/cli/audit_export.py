@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
-import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import islice
@@ -20,6 +17,7 @@ from poimen_tasks.audit.asking import Asking
 from poimen_tasks.audit.segments import line_at
 from poimen_tasks.cli.audit_hints import explain_nothing
 from poimen_tasks.cli.audit_words import as_dict, filters, log_options, open_log
+from poimen_tasks.cli.files import destination, out_option
 from poimen_tasks.cli.output import Failure, json_line, json_option, keep_stdout_clean, print_json
 
 __all__ = ["export"]
@@ -41,10 +39,7 @@ _ROWS = 10_000
     "--format", "form", type=click.Choice(["jsonl", "csv", "parquet", "lines"]), default="jsonl", show_default=True,
     help="What the file holds; lines: those of the log as they were sealed, for an auditor.",
 )  # fmt: skip
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    help="Where to; the file is there only when it is whole. Default: stdout, but for Parquet.",
-)  # fmt: skip
+@out_option("Where to; the file is there only when it is whole. Default: stdout, but for Parquet.")
 @click.option("--full", is_flag=True, help="With the payloads that are kept by digest beside the log.")
 def export(
     *, app: str | None, directory: Path | None, log: Path | None, wanted: dict[str, Any], form: str,
@@ -57,7 +52,7 @@ def export(
     makes the proof that goes with them. Or give away the log's directory, without its file `key`.
     """
     if form == "parquet" and output is None:
-        raise click.UsageError("Parquet is no format for a terminal or a pipe: give --output FILE")
+        raise click.UsageError("Parquet is no format for a terminal or a pipe: give --out FILE")
     if as_json:
         keep_stdout_clean()
     asked, given = open_log(app, directory, log), dict(wanted)
@@ -65,7 +60,7 @@ def export(
         number = _export_lines(asked, wanted, output, as_json=as_json)
     else:
         events = _values(asked, wanted, full=full)
-        with _destination(output) as file:
+        with destination(output) as file:
             number = _WRITERS[form](events, file)
         _tell(f"{number:,} events exported", output, {"events": number}, as_json=as_json)
     if not number:
@@ -82,7 +77,7 @@ def _tell(said: str, output: Path | None, counts: dict[str, int], *, as_json: bo
 
 def _export_lines(asked: Asking, wanted: dict[str, Any], output: Path | None, *, as_json: bool) -> int:
     number = unsealed = 0
-    with _destination(output) as file:
+    with destination(output) as file:
         for event in asked.trail(wanted.pop("workflow", None), **wanted):
             if event.sequence is None:
                 unsealed += 1
@@ -104,24 +99,6 @@ def _whole(asked: Asking, event: AuditEvent) -> dict[str, Any]:
     values = as_dict(event)
     values.pop("content")
     return {**values, **{name: asked.content(event, name) for name in event.content}}
-
-
-@contextlib.contextmanager
-def _destination(output: Path | None) -> Iterator[IO[bytes]]:
-    """Where the bytes go. A file gets its name when all is in it."""
-    if output is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    aside = output.with_name(f".{output.name}.{os.getpid()}.tmp")
-    try:
-        with aside.open("wb") as file:
-            yield file
-        aside.replace(output)
-    except OSError as error:
-        raise Failure(f"{output}: {error.strerror or error}", kind="OSError") from error
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _write_jsonl(events: Iterable[dict[str, Any]], file: IO[bytes]) -> int:

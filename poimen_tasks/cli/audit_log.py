@@ -13,12 +13,14 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.text import Text
 
 from poimen_tasks.audit.check import check as check_files
-from poimen_tasks.audit.disk import Disk
 from poimen_tasks.audit.keys import Verifier, public_key_at
 from poimen_tasks.audit.lines import head_of
+from poimen_tasks.audit.place import check_place
 from poimen_tasks.audit.proof import Proof, prove_growth, prove_line, prove_lines
 from poimen_tasks.audit.report import Report
 from poimen_tasks.audit.verify import verify as verify_log
+from poimen_tasks.cli.audit_words import LOG
+from poimen_tasks.cli.files import destination, out_option
 from poimen_tasks.cli.loading import app_options, find_server, load_without_server
 from poimen_tasks.cli.output import console, json_option, one_line, print_json
 from poimen_tasks.errors import AuditUnavailable, InvalidArgument
@@ -45,11 +47,13 @@ def _log_option(command: F) -> F:
 
 def _directory(app: str | None, data: Path | None, log: Path | None) -> Path:
     if log is not None:
+        check_place(log, advice=LOG)
         return log
-    if app is not None:
-        return load_without_server(app, data).settings.audit_dir
-    find_server(data)
-    return load_settings().audit_dir
+    if app is None:
+        find_server(data)
+    place = load_settings().audit_dir if app is None else load_without_server(app, data).settings.audit_dir
+    check_place(place)
+    return place
 
 
 def _key(text: str | None) -> Verifier | None:
@@ -139,10 +143,10 @@ def _grown(report: Report) -> list[str]:
 @click.option("--lines", metavar="FILE", multiple=True, type=_FILE, help="Prove these exported lines, all at once.")
 @click.option("--from", "older", metavar="FILE", type=_FILE, help="Prove that the log grew from this checkpoint.")
 @click.option("--checkpoint", metavar="FILE", type=_FILE, help="Lead to this checkpoint. Default: the current one.")
-@click.option("--out", metavar="FILE", type=_FILE, help="Write the proof to this file. Default: stdout.")
+@out_option("Write the proof to this file. Default: stdout.")
 def prove(
     *, seq: int | None, app: str | None, directory: Path | None, log: Path | None, as_json: bool,
-    lines: tuple[Path, ...], older: Path | None, checkpoint: Path | None, out: Path | None,
+    lines: tuple[Path, ...], older: Path | None, checkpoint: Path | None, output: Path | None,
 ) -> None:  # fmt: skip
     """Make a proof that line SEQ is in the log, or exported lines are, or that it grew from an older checkpoint.
 
@@ -157,7 +161,7 @@ def prove(
         proof = prove_growth(place, older, checkpoint=checkpoint)
     else:
         proof = prove_lines(place, list(_numbers(lines)), checkpoint=checkpoint)
-    _hand_out(proof, out, as_json=as_json)
+    _hand_out(proof, output, as_json=as_json)
 
 
 def _numbers(files: Sequence[Path]) -> Iterator[int]:
@@ -177,15 +181,14 @@ def _number(path: Path, at: int, line: bytes) -> int:
         raise InvalidArgument(f"{path} line {at}: it is no line of an audit log: {error}") from None
 
 
-def _hand_out(proof: Proof, out: Path | None, *, as_json: bool) -> None:
-    if out is not None:
-        Disk().replace(out, proof.data)
+def _hand_out(proof: Proof, output: Path | None, *, as_json: bool) -> None:
+    if output is not None or not as_json:
+        with destination(output) as file:
+            file.write(proof.data)
     if as_json:
         print_json(proof.to_dict())
-    elif out is None:
-        click.echo(proof.data, nl=False)
-    else:
-        click.echo(f"{len(proof.hashes)} hashes and the checkpoint are in {out}")
+    elif output is not None:
+        click.echo(f"{len(proof.hashes)} hashes and the checkpoint are in {output}")
 
 
 def _tell(report: Report, said: str, *, as_json: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from poimen_tasks.audit.asking import Asking
 from poimen_tasks.audit.unsealed import START
 from poimen_tasks.cli.audit_hints import explain_nothing
 from poimen_tasks.cli.audit_words import as_dict, filters, head, line, log_options, open_log, source_in_words
-from poimen_tasks.cli.output import Failure, console, json_line, json_option, one_line, print_json
+from poimen_tasks.cli.output import Failure, console, json_line, json_option, one_line, print_json, when
 
 __all__ = ["query", "rebuild_index", "show", "stats", "tail"]
 
@@ -166,15 +165,15 @@ def stats(*, app: str | None, directory: Path | None, log: Path | None, as_json:
 def _facts(found: AuditStats, asked: Asking) -> Iterable[tuple[str, str]]:
     yield "events", f"{found.events:,}, {source_in_words(found.source)}"
     if found.first is not None and found.last is not None:
-        yield "from", _moment(found.first)
-        yield "to", _moment(found.last)
+        yield "from", when(found.first)
+        yield "to", when(found.last)
     if found.sealed is not None:
         files = f"{found.segments:,} segment{'' if found.segments == 1 else 's'}"
         yield "sealed", f"{found.sealed:,} lines in {files}, {found.bytes:,} bytes"
         yield "directory", str(asked.directory)
     yield (
         "waiting",
-        "unknown: Redis was not asked, or does not answer"
+        "unknown: Redis was not asked, or does not answer as it should (`poimen health`)"
         if found.waiting is None
         else (f"{found.waiting:,} entries are not sealed"),
     )
@@ -182,10 +181,6 @@ def _facts(found: AuditStats, asked: Asking) -> Iterable[tuple[str, str]]:
         yield "dropped", f"{found.dropped:,} entries, while no sealer was registered"
     if found.vanished:
         yield "vanished", f"{found.vanished:,} entries were removed by somebody before they were sealed"
-
-
-def _moment(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(' ', 'milliseconds')} UTC"
 
 
 def _counts(title: str, counts: dict[str, int]) -> None:

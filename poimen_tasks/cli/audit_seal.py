@@ -15,7 +15,9 @@ import click
 
 from poimen_tasks.audit.content import ContentStore
 from poimen_tasks.audit.follow_index import IndexProcess
+from poimen_tasks.audit.keys import check_origin
 from poimen_tasks.audit.log import SealedLog
+from poimen_tasks.audit.place import check_place
 from poimen_tasks.audit.sealer import Sealer
 from poimen_tasks.audit.source import Source
 from poimen_tasks.cli.loading import app_options, load_store
@@ -76,7 +78,7 @@ def seal(
         text = f"{text}; the stream keeps the newest entries"
         print_json({"unregistered": left}) if as_json else click.echo(text)
         return
-    named = origin or f"poimen/{store.settings.namespace}"
+    named = f"poimen/{store.settings.namespace}" if origin is None else check_origin(origin)
     with _logging(), _Stop() as stop, _disk_errors():
         _seal(store, named, stop, once=once, index=index, fork=fork, json=as_json)
 
@@ -96,6 +98,7 @@ def _disk_errors() -> Iterator[None]:
 
 def _seal(store: Store, origin: str, stop: _Stop, *, once: bool, index: bool, fork: bool, json: bool) -> None:
     settings, began = store.settings, time.monotonic()
+    check_place(settings.audit_dir, write=True)
     with SealedLog.open(settings.audit_dir, origin=origin) as log:
         recovered, size = log.recovered, log.size
         source = Source(store.audit, settings.audit_dir, lease=settings.lease)

@@ -12,14 +12,17 @@ import click
 
 from poimen_tasks.audit import AuditEvent
 from poimen_tasks.audit.asking import Asking
+from poimen_tasks.audit.place import check_place
 from poimen_tasks.cli.loading import app_options, find_server, load_without_server
-from poimen_tasks.cli.output import one_line, screen_width
+from poimen_tasks.cli.output import one_line, screen_width, when
 from poimen_tasks.errors import AuditUnavailable
 from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
 from poimen_tasks.store import Store
 
-__all__ = ["as_dict", "filters", "head", "line", "log_options", "open_log", "source_in_words"]
+__all__ = ["LOG", "as_dict", "filters", "head", "line", "log_options", "open_log", "source_in_words"]
 
+#: What names the log of a command that was given its directory.
+LOG = "give --log the directory of an audit log"
 _AGO = re.compile(r"(\d{1,6})(s|m|h|d)").fullmatch
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SOURCES = {
@@ -69,6 +72,7 @@ def open_log(app: str | None, directory: Path | None, log: Path | None) -> Askin
         Failure: the app cannot be found.
     """
     if log is not None:
+        check_place(log, advice=LOG)
         if not (log / "checkpoint").is_file():
             raise AuditUnavailable(f"{log}: there is no audit log in this directory")
         alone = Settings(audit_dir=log)
@@ -111,7 +115,7 @@ def filters(command: F) -> F:
 
 
 _NAMES = ("LINE", "TIME (UTC)", "TYPE", "STATUS", "WORKFLOW/TASK", "ACTOR", "WHAT")
-_WIDTHS = (9, 23, 24, 9, 28, 12)
+_WIDTHS = (9, 19, 24, 9, 28, 12)
 #: On a narrow terminal: who and about what are left out, as their words mostly say it too; `audit show` has all.
 _NARROW = (7, 14, 18, 9, 0, 0)
 #: From here on there is room for all columns and for some words.
@@ -125,11 +129,18 @@ def head() -> str:
 
 def line(event: AuditEvent) -> str:
     """An event as people read it; the number of its line in the sealed log, or `-`."""
-    when = "-" if event.timestamp is None else event.timestamp.astimezone(UTC).isoformat(" ", "milliseconds")[:23]
     about = "/".join(part for part in (event.workflow, event.task) if part) or "-"
     words = [event.action, *([event.error] if event.error else []), *([event.reasoning] if event.reasoning else [])]
     number = "-" if event.sequence is None else str(event.sequence)
-    return _columns(number, when, event.event_type, event.status, about, event.actor or "-", " | ".join(words))
+    return _columns(
+        number,
+        when(event.timestamp, zone=False),
+        event.event_type,
+        event.status,
+        about,
+        event.actor or "-",
+        " | ".join(words),
+    )
 
 
 def _columns(*texts: str) -> str:
@@ -137,7 +148,7 @@ def _columns(*texts: str) -> str:
     *names, words = (one_line(text, most=400) for text in texts)
     width = screen_width()
     if width < _WIDE:
-        names[1] = names[1][5:19] if names[1][:1].isdecimal() else names[1]  # neither year nor milliseconds
+        names[1] = names[1][5:19] if names[1][:1].isdecimal() else names[1]  # without the year
         names = [_cut(text, room) for text, room in zip(names, _NARROW, strict=True)]
     widths = _NARROW if width < _WIDE else _WIDTHS
     first, *rest = (text.ljust(room) for text, room in zip(names, widths, strict=True) if room)

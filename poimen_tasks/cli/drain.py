@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 
-from poimen_tasks._checks import MOST_SECONDS, check_number, words
+from poimen_tasks._checks import words
 from poimen_tasks.cli.cancel import default_actor
 from poimen_tasks.cli.loading import app_options, load_store
 from poimen_tasks.cli.output import TIMED_OUT, Failure, json_option, print_json
+from poimen_tasks.cli.waiting import wait_options
 from poimen_tasks.ids import check_name
 from poimen_tasks.store import Store
 
@@ -28,13 +29,12 @@ _EVERY_LINE = 5.0
     "--worker", "workers", multiple=True, metavar="NAME", default=("all",), show_default=True,
     help="A node name, as `poimen status` shows it; or all. May be repeated.",
 )  # fmt: skip
-@click.option("--wait", is_flag=True, help="Return when they have left.")
-@click.option("--timeout", type=click.FloatRange(min=0), help="With --wait: seconds; exit code 124 when they are over.")
+@wait_options("they have left")
 @click.option("--reason", default="", help="Why; for the audit log.")
 @click.option("--actor", default=default_actor, show_default="$USER", help="Who; for the audit log.")
 def drain(
-    *, app: str | None, directory: Path | None, as_json: bool, workers: tuple[str, ...], wait: bool,
-    timeout: float | None, reason: str, actor: str,
+    *, app: str | None, directory: Path | None, as_json: bool, workers: tuple[str, ...], wait: float | None,
+    reason: str, actor: str,
 ) -> None:  # fmt: skip
     """Ask workers to leave: they claim nothing more, finish what runs, keep open workflows on disk, and end.
 
@@ -42,15 +42,11 @@ def drain(
     meant, so a new deployment can be started beside. The app is optional: without one, the settings are those of the
     environment.
     """
-    if timeout is not None and not wait:
-        raise click.UsageError("--timeout is for --wait: give both")
     check_name(actor, "actor")
-    if timeout is not None:
-        check_number("timeout", timeout, least=0, most=MOST_SECONDS)
     store = load_store(app, directory)
     names = _chosen(store, workers)
     asked = store.scripts.drain_workers(names, actor=actor, reason=words(reason))
-    left = _wait(store, asked, timeout, quiet=as_json) if wait else []
+    left = [] if wait is None else _wait(store, asked, wait, quiet=as_json)
     if left:
         are = "is" if len(left) == 1 else "are"
         raise Failure(
@@ -59,12 +55,12 @@ def drain(
             exit_code=TIMED_OUT,
         )
     if as_json:
-        print_json({"workers": asked, "left": wait})
+        print_json({"workers": asked, "left": wait is not None})
     elif not asked:
         click.echo("no worker is there")
     else:
         one = len(asked) == 1
-        done = ("has left" if one else "have left") if wait else ("is" if one else "are") + " asked to leave"
+        done = ("is" if one else "are") + " asked to leave" if wait is None else ("has left" if one else "have left")
         click.echo(f"{_workers(len(asked))} {done}: {', '.join(asked)}")
 
 
@@ -86,9 +82,9 @@ def _chosen(store: Store, wanted: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
-def _wait(store: Store, asked: Sequence[str], timeout: float | None, *, quiet: bool) -> list[str]:
+def _wait(store: Store, asked: Sequence[str], seconds: float, *, quiet: bool) -> list[str]:
     """Those that are still there when the time is over."""
-    deadline = float("inf") if timeout is None else time.monotonic() + timeout
+    deadline = time.monotonic() + seconds
     told = time.monotonic() + 1.0
     while True:
         there = {worker.name for worker in store.reads.workers()}

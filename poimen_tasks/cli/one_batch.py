@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from poimen_tasks.cli.output import console, duration, facts, one_line, print_json, state_text, with_app
+from poimen_tasks.cli.output import console, duration, facts, one_line, print_json, state_text, when, with_app
 from poimen_tasks.dispatch import Batch
 from poimen_tasks.model import BatchState, BatchStatus, ErrorInfo
 from poimen_tasks.pause import Scope
@@ -81,7 +81,7 @@ def _times(found: BatchStatus) -> dict[str, float | None]:
 def _moments(found: BatchStatus, stats: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     times = _times(found)
     for name, moment in (("created", found.created_at), ("started", found.started_at), ("finished", found.finished_at)):
-        yield name, f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else "-"
+        yield name, when(moment)
     yield "until first start", duration(times["waited"])
     yield "run time", duration(times["ran"])
     if times["rate"]:

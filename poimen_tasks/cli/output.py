@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
@@ -21,7 +22,7 @@ from poimen_tasks.errors import PoimenError
 __all__ = [
     "APP", "MISUSED", "TIMED_OUT", "Failure", "console", "duration", "facts", "json_line", "json_option",
     "keep_stdout_clean", "limit_of", "one_line", "print_json", "screen_width", "share", "since", "state_text", "table",
-    "wide", "with_app",
+    "when", "wide", "with_app",
 ]  # fmt: skip
 
 #: Where the context keeps the app.
@@ -62,7 +63,8 @@ class Failure(click.ClickException):
     def show(self, file: Any = None) -> None:
         """Print it."""
         if self._json:
-            print_json({"error": {"type": self.kind, "message": self.message}}, err=self._clean)
+            with contextlib.suppress(OSError):  # it may be stdout itself that takes nothing
+                print_json({"error": {"type": self.kind, "message": self.message}}, err=self._clean)
             if self._clean:
                 return
         click.secho("error: ", fg="red", bold=True, err=True, nl=False)
@@ -209,6 +211,13 @@ def since(moment: datetime | None, now: datetime) -> str:
         if seconds >= from_:
             return f"{seconds // size} {unit}"
     return f"{seconds} s"
+
+
+def when(moment: datetime | None, *, zone: bool = True) -> str:
+    """A moment as people read it, `2025-11-29 08:30:00 UTC`; without the zone where a column's title says it."""
+    if moment is None:
+        return "-"
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}{' UTC' if zone else ''}"
 
 
 def share(done: int, total: int) -> str:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import click
 from rich.text import Text
 
-from poimen_tasks._checks import MOST_SECONDS, check_number
 from poimen_tasks.app import Poimen
 from poimen_tasks.cli.cancel import default_actor
 from poimen_tasks.cli.loading import app_options, load, load_without_tasks
@@ -26,6 +25,7 @@ from poimen_tasks.cli.output import (
     with_app,
 )
 from poimen_tasks.cli.pausing_words import not_paused, paused_in_words, wait_quiet
+from poimen_tasks.cli.waiting import wait_options
 from poimen_tasks.errors import NotPaused, StaleEpoch
 from poimen_tasks.model import BatchStatus
 from poimen_tasks.pause import PauseState
@@ -80,10 +80,7 @@ def _scope(given: dict[str, Any]) -> dict[str, Any]:
 @click.option(
     "--expires", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Resume by itself after that."
 )
-@click.option(
-    "--wait", type=click.FloatRange(min=0), metavar="SECONDS",
-    help="Wait so long until nothing of it runs any more; exits 124 when something still does.",
-)  # fmt: skip
+@wait_options("nothing of it runs any more")
 def pause(
     *, app: str | None, directory: Path | None, as_json: bool, reason: str, actor: str, grace: float | None,
     terminate: bool, expires: float | None, wait: float | None, **scope: Any,
@@ -94,8 +91,6 @@ def pause(
     What is paused already gets the new reason, grace and expiry.
     """
     found = _scope(scope)
-    if wait is not None:
-        check_number("wait", wait, least=0, most=MOST_SECONDS)
     poimen = load(app, directory)
     receipt = poimen.pause(**found, reason=reason, actor=actor, grace=grace, terminate=terminate, expires=expires)
     if wait is None and as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -12,7 +13,7 @@ import click
 
 from poimen_tasks.app import Poimen
 from poimen_tasks.cli.loading import load_tasks
-from poimen_tasks.cli.output import TIMED_OUT, Failure, one_line, print_json, with_app
+from poimen_tasks.cli.output import TIMED_OUT, Failure, one_line, print_json, when, with_app
 from poimen_tasks.errors import PauseTimeout, PoimenError, StaleEpoch
 from poimen_tasks.pause import PauseReceipt, Scope
 
@@ -29,13 +30,15 @@ def _option(scope: Scope) -> str:
 
 
 def wait_quiet(receipt: PauseReceipt, wait: float, *, as_json: bool) -> None:
-    """Wait until nothing of it runs, and say so.
+    """Wait until nothing of it runs, for so many seconds or as long as it takes, and say so.
 
     Raises:
         Failure: something runs on when the time is over.
     """
     try:
-        receipt.wait_quiet(timeout=wait, progress=None if as_json else _Told(receipt.scope))
+        receipt.wait_quiet(
+            timeout=None if wait == math.inf else wait, progress=None if as_json else _Told(receipt.scope)
+        )
     except PauseTimeout as error:
         raise Failure(
             f"{error}; {_how_to_go_on(receipt.scope, wait)}", kind="PauseTimeout", exit_code=TIMED_OUT
@@ -119,7 +122,7 @@ def paused_in_words(poimen: Poimen, receipt: PauseReceipt) -> Iterator[str]:
         yield "nothing of it runs"
         return
     more = f" and {count - _SHOWN:,} more" if count > _SHOWN else ""
-    ends = "they may finish" if receipt.stop_at is None else f"they are asked to stop at {receipt.stop_at:%H:%M:%S} UTC"
+    ends = "they may finish" if receipt.stop_at is None else f"they are asked to stop at {when(receipt.stop_at)}"
     yield f"{count:,} still run, {ends}: {', '.join(names[:_SHOWN])}{more}"
 
 

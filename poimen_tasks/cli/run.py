@@ -13,6 +13,7 @@ import click
 
 from poimen_tasks.cli.calls_file import CallsFile
 from poimen_tasks.cli.cancel import default_actor
+from poimen_tasks.cli.files import out_option
 from poimen_tasks.cli.loading import app_options, load, load_tasks
 from poimen_tasks.cli.outcome_file import OutcomeFile
 from poimen_tasks.cli.output import MISUSED, Failure, json_option, keep_stdout_clean, limit_of
@@ -31,8 +32,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @app_options
 @json_option
 @click.argument("calls", metavar="[FILE|-]", required=False, type=_FILE)
-@click.option("-o", "--output", metavar="FILE", type=_FILE, help="Append outcomes to this file, not to stdout.")
-@click.option("--resume", is_flag=True, help="Go on with the batch of --output, or with --batch-id.")
+@out_option("Append outcomes to this file, not to stdout.")
+@click.option("--resume", is_flag=True, help="Go on with the batch of --out, or with --batch-id.")
 @click.option("--batch-id", metavar="ID", help="An id of your own for the batch.")
 @click.option("--workflow", metavar="W", help="The workflow that the batch belongs to. Default: its own id.")
 @click.option("--stage", metavar="S", default="default", show_default=True, help="Its name in the workflow.")
@@ -99,9 +100,9 @@ def _refuse_misuse(
     if calls is None and sys.stdin.isatty():
         raise click.UsageError("which calls? Give a file of them, or pipe them in")
     if resume and batch_id is None and output is None:
-        raise click.UsageError("--resume goes on with the batch of --output, or with --batch-id: give one of them")
+        raise click.UsageError("--resume goes on with the batch of --out, or with --batch-id: give one of them")
     if after is not None and (output is not None or not resume):
-        raise click.UsageError("--after goes with --resume and --batch-id; an --output knows where it stopped")
+        raise click.UsageError("--after goes with --resume and --batch-id; an --out knows where it stopped")
 
 
 @contextlib.contextmanager
@@ -124,6 +125,6 @@ def _choose(output: OutcomeFile | None, batch_id: str | None, *, resume: bool) -
     if output and output.cursor is not None and not noted:
         raise InvalidArgument(
             f"{str(output.note.path)!r}, which says whose outcomes {str(output.path)!r} has, is gone; "
-            "give another --output"
+            "give another --out"
         )
     return noted or batch_id or secrets.token_hex(8)

@@ -13,7 +13,7 @@ import click
 
 from poimen_tasks.cli.cancel import default_actor
 from poimen_tasks.cli.loading import app_options, load, load_without_tasks
-from poimen_tasks.cli.output import Failure, console, facts, json_option, one_line, print_json, since, table
+from poimen_tasks.cli.output import Failure, console, facts, json_option, one_line, print_json, since, table, when
 from poimen_tasks.model import moment
 from poimen_tasks.pause import PauseState, Scope, Snapshot
 
@@ -21,6 +21,8 @@ __all__ = ["snapshot"]
 
 _FIRST_LINE, _EVERY_LINE = 1.0, 2.0
 _OUTCOMES = ("succeeded", "failed", "cancelled", "skipped")
+#: Moments of a batch, which a snapshot has as seconds since 1970.
+_TIMES = ("created_at", "started_at", "finished_at", "taken_at")
 _LEFT = ("pending", "delayed", "waiting", "running")
 
 
@@ -109,7 +111,7 @@ def show(*, app: str | None, directory: Path | None, as_json: bool, workflow: st
 def _facts(found: Snapshot) -> Iterator[tuple[str, str]]:
     yield "workflow", found.workflow
     yield "snapshot", f"{found.id} ({found.size:,} bytes, version {found.version})"
-    yield "taken", f"{found.timestamp:%Y-%m-%d %H:%M:%S} UTC by {found.actor}"
+    yield "taken", f"{when(found.timestamp)} by {found.actor}"
     for name in ("reason", "stage", "current_task_id", "current_activity_id", "error"):
         if getattr(found, name):
             yield name.replace("_", " "), one_line(str(getattr(found, name)))
@@ -127,12 +129,12 @@ def _facts(found: Snapshot) -> Iterator[tuple[str, str]]:
             f"{batch['batch_id']} {batch['stage']}: {_finished(batch):,} of {batch['total']:,}, {batch['state']}",
         )
     for scope, state in found.pauses.items():
-        since = f"{moment(float(state['paused_at'])):%Y-%m-%d %H:%M:%S} UTC" if state.get("paused_at") else "?"
+        since = when(moment(float(state["paused_at"]))) if state.get("paused_at") else "?"
         why = f": {state['reason']}" if state.get("reason") else ""
         yield "paused", one_line(f"{Scope.parse(scope)} since {since} by {state.get('actor', '?')}{why}")
     tried = found.resume_attempts
     if tried:
-        yield "resumed", f"{found.resumed_at:%Y-%m-%d %H:%M:%S} UTC" if found.resumed_at else f"failed, {tried} tries"
+        yield "resumed", when(found.resumed_at) if found.resumed_at else f"failed, {tried} tries"
 
 
 def _totals(batches: Sequence[Mapping[str, Any]]) -> str:
@@ -146,12 +148,18 @@ def _totals(batches: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _as_dict(found: Snapshot) -> dict[str, Any]:
-    """A snapshot for programs: its pauses as `poimen pauses --json` has them."""
+    """A snapshot for programs: its pauses as `poimen pauses --json` has them, its moments as texts."""
     stored = ((Scope.parse(scope), state) for scope, state in found.pauses.items())
     pauses = [
         PauseState.read(scope, {name: str(value).encode() for name, value in state.items()}) for scope, state in stored
     ]
-    return {**found.to_dict(), "pauses": [one.to_dict() for one in pauses]}
+    batches = [{**batch, **{name: _iso(batch.get(name)) for name in _TIMES}} for batch in found.batches]
+    return {**found.to_dict(), "pauses": [one.to_dict() for one in pauses], "batches": batches}
+
+
+def _iso(seconds: float | None) -> str | None:
+    at = moment(seconds)
+    return at.isoformat() if at else None
 
 
 def _finished(batch: object) -> int:

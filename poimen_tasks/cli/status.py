@@ -22,6 +22,7 @@ from poimen_tasks.cli.output import (
     since,
     state_text,
     table,
+    when,
     wide,
     with_app,
 )
@@ -98,10 +99,12 @@ def _overview(screen: Console, found: list[BatchStatus], workers: list[WorkerInf
 
 
 def _batch_table(found: list[BatchStatus], now: datetime, *, roomy: bool) -> Table:
-    names = ["batch", "workflow", "stage", "state", "done", "failed", "running", "limit", "created", "age"]
+    names = ["batch", "workflow", "stage", "state", "done", "failed", "running", "limit", "created (utc)", "age"]
     if not roomy:
-        names = [name for name in names if name not in ("stage", "limit", "created")]
-    made = table(*names, right=("done", "failed", "running", "limit", "created", "age"), cut=("workflow", "stage"))
+        names = [name for name in names if name not in ("stage", "limit", "created (utc)")]
+    made = table(
+        *names, right=("done", "failed", "running", "limit", "created (utc)", "age"), cut=("workflow", "stage")
+    )
     for one in found:
         cells: dict[str, str | Text] = {
             "batch": one.batch_id,
@@ -112,7 +115,7 @@ def _batch_table(found: list[BatchStatus], now: datetime, *, roomy: bool) -> Tab
             "failed": Text(f"{one.failed:,}", style="red" if one.failed else ""),
             "running": f"{one.running:,}",
             "limit": "all" if one.concurrency is None else f"{one.concurrency:,}",
-            "created": f"{one.created_at:%m-%d %H:%M:%SZ}" if one.created_at else "-",
+            "created (utc)": when(one.created_at, zone=False),
             "age": since(one.created_at, now),
         }
         made.add_row(*(cells[name] for name in names))

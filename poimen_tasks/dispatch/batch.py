@@ -258,6 +258,7 @@ class Batch(Generic[R_co]):
 
     def pause(self, **options: Any) -> Any:
         """`Poimen.pause` of this batch, with its options; returns the `PauseReceipt`."""
+        steering.refuse_scope(options, f"batch {self.id}")
         return self._runtime.pause(batch=self.id, **options)
 
     def resume(self, **options: Any) -> Any:
@@ -266,6 +267,7 @@ class Batch(Generic[R_co]):
         Raises:
             NotPaused: it is not paused itself; what covers it may be.
         """
+        steering.refuse_scope(options, f"batch {self.id}")
         return self._runtime.resume(batch=self.id, **options)
 
     def set_concurrency(self, concurrency: int | None, actor: str | None = None) -> None:

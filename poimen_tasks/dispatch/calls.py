@@ -201,8 +201,6 @@ def _labels(item: Item, what: str) -> dict[str, Any]:
     ):
         if value is not None:
             labels[key] = check_label(value, f"{what}: {name}")
-    if isinstance(item.tags, str):
-        raise InvalidArgument(f"{what}: tags {item.tags!r:.60} is one text; use a list of texts")
-    if item.tags:
+    if item.tags != ():
         labels["g"] = check_tags(f"{what}: tag", item.tags)
     return labels

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from celery.canvas import Signature
 
+from poimen_tasks._checks import expected
 from poimen_tasks.dispatch.calls import check_call
 from poimen_tasks.dispatch.registry import task_of
 from poimen_tasks.dispatch.signatures import (
@@ -176,6 +177,9 @@ def _check_map(app: Celery, work: Map) -> None:
     task_of(app, work.task)
     if not is_series(work.iterable):
         raise UnsupportedWork(f"map: {type(work.iterable).__name__} {work.iterable!r:.60} has no values to call with")
+    ids: Any = work.ids
+    if ids is not None and (not isinstance(ids, Iterable) or isinstance(ids, _NO_IDS)):
+        raise expected("map: ids", "a list of item ids, one for each value, in the same order", ids)
 
 
 def is_series(value: Any) -> bool:
@@ -230,6 +234,8 @@ def _length(values: Any) -> int | None:
 
 
 _CONTAINERS = frozenset({list, tuple, range, dict, set, frozenset})
+#: What has no members that could be ids, or not in the order of the values. Keys of a dict have one.
+_NO_IDS = (str, bytes, bytearray, Mapping, set, frozenset)
 _ONE_EACH = frozenset({Signature, Item})
 
 

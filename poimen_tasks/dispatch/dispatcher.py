@@ -6,10 +6,11 @@ import hashlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks import codec, context
+from poimen_tasks._checks import expected
 from poimen_tasks.dispatch.batch import Batch
 from poimen_tasks.dispatch.canvas import Plan, plan
 from poimen_tasks.dispatch.hidden import KINDS, encode_callback
@@ -55,6 +56,8 @@ def dispatch(
         raise InvalidArgument(f"priority {priority!r:.60} is not allowed; use one of {', '.join(PRIORITIES)}")
     if on_existing not in _EXISTING:
         raise InvalidArgument(f"on_existing {on_existing!r:.60} is not allowed; use one of {', '.join(_EXISTING)}")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise expected("metadata", "a dict", metadata)
     running = context.current_item()
     if running is not None and running.is_cancelled():
         raise Cancelled(f"batch {running.batch!r} was cancelled: its items dispatch nothing more")

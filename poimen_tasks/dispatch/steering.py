@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks._checks import words
 from poimen_tasks.dispatch.gather import gather
 from poimen_tasks.dispatch.options import concurrency_limit
+from poimen_tasks.errors import InvalidArgument
 from poimen_tasks.ids import check_name
 from poimen_tasks.model import ItemStatus
 from poimen_tasks.store.scripts import tickets_of
@@ -18,9 +19,20 @@ if TYPE_CHECKING:
     from poimen_tasks.dispatch.runtime import Runtime
     from poimen_tasks.store import Store
 
-__all__ = ["cancel", "retry_failed", "set_concurrency"]
+__all__ = ["cancel", "refuse_scope", "retry_failed", "set_concurrency"]
 
 _MOST = 500
+
+
+def refuse_scope(options: Mapping[str, Any], what: str) -> None:
+    """A batch or a workflow that is paused or resumed says by itself what is meant.
+
+    Raises:
+        InvalidArgument: another scope is given, or the same once more.
+    """
+    for name in ("workflow", "batch", "queue", "activity", "everything"):
+        if name in options:
+            raise InvalidArgument(f"{name}=: {what} is what is meant; leave it out, or use `Poimen.pause` and `resume`")
 
 
 def cancel(runtime: Runtime, batch: str, *, reason: str, actor: str | None, terminate: bool) -> None:

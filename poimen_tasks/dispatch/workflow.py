@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks import context
+from poimen_tasks.dispatch import steering
 from poimen_tasks.dispatch.batch import Batch
 from poimen_tasks.dispatch.options import deadline_of
 from poimen_tasks.dispatch.outcomes import cursor_start, decode_blob, resume_at
@@ -211,6 +212,7 @@ class Workflow:
 
     def pause(self, **options: Any) -> Any:
         """`Poimen.pause` of this workflow, with its options; returns the `PauseReceipt`."""
+        steering.refuse_scope(options, f"workflow {self.id}")
         return self._runtime.pause(workflow=self.id, **options)
 
     def resume(self, **options: Any) -> Any:
@@ -219,4 +221,5 @@ class Workflow:
         Raises:
             NotPaused: it is not paused itself; what covers it may be.
         """
+        steering.refuse_scope(options, f"workflow {self.id}")
         return self._runtime.resume(workflow=self.id, **options)

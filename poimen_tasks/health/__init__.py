@@ -71,7 +71,7 @@ def examine(
 
     Yields:
         At least one finding a check, in the order in which they are best read. A server that does not answer, or holds
-        another layout, ends the examination.
+        another layout, or another type of key than a check reads, ends the examination.
     """
     progress("server")
     survey = Survey(store.client)
@@ -84,6 +84,17 @@ def examine(
     yield from check_server(facts, store.client.url)
     if facts.layout not in (None, str(LAYOUT)):
         return
+    try:
+        yield from _look_over(store, survey, repairs, progress)
+    except StoreRefused as error:
+        yield no_server(error)
+    yield from check_settings(conf)
+
+
+def _look_over(
+    store: Store, survey: Survey, repairs: Repairs | None, progress: Callable[[str], None]
+) -> Iterator[Finding]:
+    """What the store holds."""
     now, workers = store.reads.now(), store.reads.workers()
     served = {queue for worker in workers if now - worker.seen <= LIVE for queue, _ in worker.offers}
     batches, findings = check_batches(store, survey, served, repairs, progress)
@@ -96,7 +107,6 @@ def examine(
     yield check_cache(store, repairs, progress)
     yield from check_leftovers(store, survey, repairs, progress)
     yield from check_audit(store.audit.describe_audit(), store.settings)
-    yield from check_settings(conf)
 
 
 def glance(store: Store) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from poimen_tasks._places import unusable
 from poimen_tasks.health.finding import Finding, Level
 from poimen_tasks.settings import Settings
 from poimen_tasks.store.audit_scripts import StreamState
@@ -48,6 +49,7 @@ def check_audit(state: StreamState, settings: Settings) -> Iterator[Finding]:
     """
     yield _sealer(state, lag_of(state)) if state.sealer else _no_sealer(state)
     yield from _backlog(state, settings)
+    yield from _place(settings)
     yield from _vanished(state)
     if state.sealer and state.dropped:
         text = f"it lacks {state.dropped:,} entries that were dropped while no sealer was registered"
@@ -85,6 +87,13 @@ def _backlog(state: StreamState, settings: Settings) -> Iterator[Finding]:
     name = f"POIMEN_AUDIT_BACKLOG{'_HARD' if hard else ''}"
     text = f"{state.length:,} entries wait for the sealer, more than {name} allows: {what}"
     yield Finding(Level.ERROR, "audit", "backlog", text, f"wait for the sealer, {_START} if it does not run, {_FORGET}")
+
+
+def _place(settings: Settings) -> Iterator[Finding]:
+    """A log may be on another machine; but where its directory is named here, it had better be one."""
+    if reason := unusable(settings.audit_dir):
+        advice = "set POIMEN_AUDIT_DIR to the log's directory; by default it is `audit` in POIMEN_DATA_DIR"
+        yield Finding(Level.WARNING, "audit", "directory", f"no audit log can be read there: {reason}", advice)
 
 
 def _vanished(state: StreamState) -> Iterator[Finding]:

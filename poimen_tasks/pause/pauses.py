@@ -12,6 +12,7 @@ from poimen_tasks.ids import check_label, check_name
 from poimen_tasks.pause.receipt import PauseReceipt
 from poimen_tasks.pause.scope import Scope
 from poimen_tasks.pause.state import HeldBack, PauseState, PauseStats
+from poimen_tasks.pause.typed import PauseOptions, ResumeOptions, own_options
 from poimen_tasks.store.wire import expand_ranges
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ _BLOCK = 60.0
 #: An outage that a wait outlasts.
 _OUTAGE = 60.0
 _LEAST_RATE, _MOST_RATE = 1e-3, 1e9
+#: What the verbs take besides the scope; `snapshot` is `Poimen.pause`'s.
+_PAUSE, _RESUME = ("snapshot", *own_options(PauseOptions)), own_options(ResumeOptions)
 
 
 class Pauses:
@@ -62,7 +65,7 @@ class Pauses:
         **scope: Unpack[ScopeOptions],
     ) -> PauseReceipt:
         """See `Poimen.pause`."""
-        found = Scope.of(**scope)
+        found = Scope.among(scope, *_PAUSE)
         check_flag("terminate", terminate)
         if grace is not None:
             check_number("grace", grace, least=0, most=MOST_SECONDS)
@@ -90,7 +93,7 @@ class Pauses:
         **scope: Unpack[ScopeOptions],
     ) -> PauseState:
         """See `Poimen.resume`."""
-        found = Scope.of(**scope)
+        found = Scope.among(scope, *_RESUME)
         if rate is not None:
             check_number("rate", rate, least=_LEAST_RATE, most=_MOST_RATE)
         if epoch is not None:
@@ -136,7 +139,7 @@ class Pauses:
         Raises:
             InvalidArgument: it is paused; resume it first.
         """
-        found = Scope.of(workflow=workflow, **scope)
+        found = Scope.among({"workflow": workflow, **scope}, "actor")
         try:
             known = self._store().pauses.reset_scope(found.text, actor=_actor(actor))
         except InvalidArgument:
@@ -148,13 +151,13 @@ class Pauses:
 
     def is_paused(self, workflow: str | None = None, **scope: Unpack[OtherScopes]) -> bool:
         """Whether exactly this scope is paused."""
-        found = Scope.of(workflow=workflow, **scope)
+        found = Scope.among({"workflow": workflow, **scope})
         self._note(found)
         return self._store().pause_reads.is_paused(found.text)
 
     def state(self, workflow: str | None = None, **scope: Unpack[OtherScopes]) -> PauseState | None:
         """The last pause of a scope; None for one that was never paused, or is forgotten."""
-        found = Scope.of(workflow=workflow, **scope)
+        found = Scope.among({"workflow": workflow, **scope})
         self._note(found)
         return self._state(found)
 
@@ -192,13 +195,13 @@ class Pauses:
 
         Work is noted when it could start but for the pause: a batch that has all it may run is not.
         """
-        found = Scope.of(workflow=workflow, **scope)
+        found = Scope.among({"workflow": workflow, **scope}, "limit")
         check_count("limit", limit)
         return HeldBack.of(self._store().pause_reads.held(found.text, most=limit))
 
     def running(self, workflow: str | None = None, **scope: Unpack[OtherScopes]) -> tuple[int, int]:
         """How many items, and how many plain calls, of a scope run or are claimed to run next, paused or not."""
-        found = self._store().pauses.scope_running(Scope.of(workflow=workflow, **scope).text)
+        found = self._store().pauses.scope_running(Scope.among({"workflow": workflow, **scope}).text)
         return sum(len(expand_ranges(lane.ranges)) for lane in found.running), len(found.calls)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
@@ -221,7 +224,7 @@ class Pauses:
             PauseTimeout: neither happened in time.
             StoreUnavailable: Redis did not answer for a minute, or until the timeout.
         """
-        found = Scope.of(workflow=workflow, **scope)
+        found = Scope.among({"workflow": workflow, **scope}, "timeout")
         if timeout is not None:
             check_number("timeout", timeout, least=0, most=MOST_SECONDS)
         deadline = float("inf") if timeout is None else time.monotonic() + timeout

@@ -80,12 +80,15 @@ class Revival:
             self._resume()
 
     def _pause_again(self, scope: str, state: Mapping[str, str]) -> None:
-        """A pause comes back with its batches, in front of them."""
-        ends = state.get("expires_at")
+        """A pause comes back with its batches, in front of them; one that stands here is newer, and stays as it is."""
+        ends, grace = state.get("expires_at"), state.get("grace")
         self._store.pauses.pause_scope(
             scope,
             reason=state.get("reason", ""),
             actor=state.get("actor") or "unknown",
+            grace=float(grace) if grace else None,
+            terminate=state.get("terminate") == "1",
+            standing=True,
             expires=max(0.0, float(ends) - self._store.reads.now()) if ends else None,
             request_id=f"{self._snapshot.id}.{self._holder}",
         )

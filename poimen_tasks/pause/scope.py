@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -14,6 +16,7 @@ __all__ = ["Kind", "Scope"]
 Kind = Literal["everything", "workflow", "batch", "queue", "activity"]
 
 _LETTERS: dict[str, Kind] = {"w": "workflow", "b": "batch", "q": "queue", "a": "activity"}
+_KEYWORDS = ("workflow", "batch", "queue", "activity", "everything")
 _RULE = "exactly one of workflow=, batch=, queue=, activity= and everything=True"
 
 
@@ -59,6 +62,26 @@ class Scope:
         if kind == "queue":
             return cls("queue", check_label(value, "queue"))
         return cls("workflow" if kind == "workflow" else "batch", check_name(value, f"{kind} id"))
+
+    @classmethod
+    def among(cls, given: Mapping[str, Any], *own: str) -> Self:
+        """From the keywords of a verb that are not its own.
+
+        Args:
+            given: those.
+            *own: the names of its own ones, for the error.
+
+        Raises:
+            InvalidArgument: one is neither, or none or several scopes are given.
+            InvalidId: one breaks its rule.
+        """
+        for name in given:
+            if name not in _KEYWORDS:
+                allowed = (*own, *_KEYWORDS)
+                near = difflib.get_close_matches(name, allowed, n=1)
+                meant = f"; did you mean {near[0]}=?" if near else "."
+                raise InvalidArgument(f"{name}=: no such option{meant} Allowed are {', '.join(allowed)}")
+        return cls.of(**given)
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from poimen_tasks._places import unusable
 from poimen_tasks.errors import PoimenError, SnapshotConflict, SnapshotCorrupt, SnapshotFailed
 from poimen_tasks.pause.snapshot import Snapshot
 from poimen_tasks.pause.snapshot_file import SnapshotReader, read_summary
@@ -100,12 +101,20 @@ class Shelf:
         for path in (self.directory.parent, self.directory, target, _json_of(target)):
             if path.is_symlink():
                 raise SnapshotFailed(f"{str(path)!r} is a symbolic link: snapshots are not written through one")
+        self._check_place(write=True)
         self.directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.directory.mkdir(mode=0o700, exist_ok=True)
         for left in self.directory.glob(".*.tmp"):  # of a process that was killed
             with suppress(OSError):
                 if time.time() - left.lstat().st_mtime > _STALE:
                     left.unlink()
+
+    def _check_place(self, *, write: bool = False) -> None:
+        if reason := unusable(self.directory, write=write):
+            kept = "kept" if write else "read"
+            raise SnapshotFailed(
+                f"no snapshots can be {kept} there: {reason}; set POIMEN_DATA_DIR, or --dir, to another"
+            )
 
     def _shift(self, name: str) -> None:
         """Each generation becomes one older; the newest stays in its place until it is replaced."""
@@ -207,6 +216,7 @@ class Shelf:
         try:
             entries = sorted(os.scandir(self.directory), key=lambda entry: entry.name)
         except (FileNotFoundError, NotADirectoryError):
+            self._check_place()
             return
         except OSError as error:
             raise SnapshotFailed(
@@ -238,6 +248,7 @@ class Shelf:
         try:
             path.lstat()
         except (FileNotFoundError, NotADirectoryError):
+            self._check_place()
             return False
         except OSError as error:
             raise SnapshotFailed(f"snapshot {str(path)!r} cannot be read ({error.strerror or error})") from error

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from poimen_tasks import codec
-from poimen_tasks._checks import MOST_SECONDS, check_number, expected
+from poimen_tasks._checks import MOST_SECONDS, check_list, check_number, expected
 from poimen_tasks.errors import InvalidArgument
 from poimen_tasks.ids import check_labels, check_name
 from poimen_tasks.pause.snapshot import MOST_TASKS
@@ -32,9 +32,8 @@ def task_fields(kind: str, ids: Iterable[str] | None) -> dict[str, Any]:
     """Task ids of one kind, checked, as a snapshot has them: some of them, and how many there are."""
     if ids is None:
         return {}
-    if isinstance(ids, str) or not isinstance(ids, Iterable):
-        raise expected(f"{kind}_tasks", "a list of task ids", ids)
-    listed = check_labels(list(ids), "task id") if (ids := list(ids)) else []
+    found = check_list(f"{kind}_tasks", "task ids", ids)
+    listed = check_labels(found, "task id") if found else []
     return {f"{kind}_tasks": listed[:MOST_TASKS], kind: len(listed)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-__all__ = ["OtherScopes", "PauseOptions", "ResumeOptions", "ScopeOptions"]
+__all__ = ["OtherScopes", "PauseOptions", "ResumeOptions", "ScopeOptions", "own_options"]
 
 
 class OtherScopes(TypedDict, total=False):
@@ -41,3 +41,8 @@ class ResumeOptions(ScopeOptions, total=False):
     rate: float | None
     epoch: int | None
     request_id: str | None
+
+
+def own_options(options: type) -> tuple[str, ...]:
+    """The names of a verb's options that are no scopes."""
+    return tuple(name for name in options.__annotations__ if name not in ScopeOptions.__annotations__)

@@ -46,6 +46,7 @@ from poimen_tasks.settings import Settings, mask_url
 from poimen_tasks.store.direct import Direct, pack
 from poimen_tasks.store.keys import LAYOUT, Keys
 from poimen_tasks.store.loader import Script, load_script, script_names
+from poimen_tasks.store.wrong_type import find_wrong_type, is_wrong_type
 
 __all__ = ["Client", "Refusal"]
 
@@ -293,4 +294,9 @@ class Client:
         known = isinstance(error, AuthenticationError | NoPermissionError | ReadOnlyError)
         if known or _is_passing(error) or text.startswith(("NOPERM", "NOAUTH", "WRONGPASS")):
             raise StoreRefused(f"Redis at {mask_url(self.url)} refuses the command: {text[:200]}") from error
+        if is_wrong_type(text):
+            what = (
+                find_wrong_type(self.redis, self.keys) or f"a key of {self.keys.root} is of another type: {text[:200]}"
+            )
+            raise StoreRefused(f"Redis at {mask_url(self.url)}: {what}") from error
         raise error

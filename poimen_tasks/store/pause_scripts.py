@@ -148,14 +148,16 @@ class PauseScripts:
         terminate: bool = False,
         expires: float | None = None,
         request_id: str = "",
+        standing: bool = False,
     ) -> ScopePaused:
-        """No item of the scope is claimed from now on; says what runs there."""
+        """No item of the scope is claimed from now on; says what runs there. `standing`: a pause that stands stays."""
         request: dict[str, Any] = {
             "scope": scope,
             "id": request_id,
             "reason": reason,
             "actor": actor,
             "terminate": terminate,
+            "standing": standing,
         }
         # An absent field is Lua's nil; msgpack's own is a value of another kind there.
         request |= {name: value for name, value in (("grace", grace), ("expires", expires)) if value is not None}

@@ -23,6 +23,7 @@ from types import MappingProxyType, TracebackType
 from typing import IO, Self
 from urllib.parse import quote
 
+from poimen_tasks._places import unusable
 from poimen_tasks.errors import SettingsError, StoreUnavailable
 from poimen_tasks.store.tether import tethered
 
@@ -129,6 +130,10 @@ class EmbeddedServer:
         if self.alive:
             return self
         binary = self.program or find_binary()
+        if reason := unusable(self.directory, write=True):
+            raise SettingsError(
+                f"no server can keep its data there: {reason}; set POIMEN_DATA_DIR, or --dir, to another"
+            )
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._acquire()
         try:

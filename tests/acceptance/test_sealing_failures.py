@@ -451,6 +451,27 @@ def test_the_stream_is_deleted(store, log) -> None:
     assert verify(log).ok
 
 
+def test_another_type_of_key(store, seal, log, eventually) -> None:
+    """A running sealer names the key and waits until it is gone; one that is started meanwhile ends with the error."""
+    key = store.keys.build("audit")
+    record(store, range(10))
+    running = seal()
+    eventually(sealed(log, 10))
+    store.client.redis.delete(key)
+    store.client.redis.set(key, "x")
+    eventually(lambda: f"key '{key}' is of type string, where a stream belongs" in running.text())
+    second = seal("--once", name="other")
+    assert second.process.wait(60) == 1
+    assert f"error: Redis at {store.client.url}: key '{key}' is of type string" in second.text()
+    assert "Traceback" not in running.text() + second.text()
+    store.client.redis.delete(key)
+    record(store, range(10, 20))
+    eventually(sealed(log, 20))
+    assert running.stop() == 0
+    assert kinds(log)["audit.gap"] == 1
+    assert verify(log).ok
+
+
 def test_what_was_dropped_before_there_was_a_sealer(settings, own_server, log) -> None:
     """The bounded stream of an installation without a sealer: the first one says how many entries are missing."""
     store = Store(settings.model_copy(update={"audit_unsealed_limit": 50}), own_server.url)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,47 @@ def test_pauses_for_programs(poimen: tuple[Poimen, Run]) -> None:
     assert (pause["scope"], pause["paused"], pause["actor"]) == ({"kind": "workflow", "id": "wf"}, True, "ann")
     assert told(run("show", "wf", "--json"))["pauses"] == [pause]
     assert told(run("list", "--json"))["snapshots"][0]["pauses"] == [pause]
+
+
+def moments(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """All parts of a JSON value that are moments by their names."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from moments(part, key)
+    elif isinstance(value, list):
+        for part in value:
+            yield from moments(part, name)
+    elif name.endswith("_at") or name in {"timestamp", "oldest", "newest", "first", "last"}:
+        yield name, value
+
+
+def test_moments(poimen: tuple[Poimen, Run], tmp_path: Path) -> None:
+    """People read moments in one form, programs as ISO 8601 with the offset: in every command that tells any."""
+    made, run = poimen
+    made.dispatch(made.map("shop.noop", range(2)), workflow="wf", stage="second")
+    made.audit.record("note", action="noted", actor="ann")
+    run("create", "wf")
+    env = {"POIMEN_REDIS_URL": made.redis_url, "POIMEN_NAMESPACE": made.settings.namespace}
+    (app,) = (path.stem for path in tmp_path.glob("shop_*.py"))
+    words = {
+        "snapshot show": ["snapshot", "show", "wf"], "snapshot list": ["snapshot", "list"], "status": ["status"],
+        "batch": ["status", "mine"], "pauses": ["pauses"], "query": ["audit", "query"], "stats": ["audit", "stats"],
+        "pause": ["pause", "--queue", "q", "--grace", "5"],
+    }  # fmt: skip
+    told_by, shown = set[str](), ""
+    for name, command in words.items():
+        found = CliRunner(env=env).invoke(main, ["-A", app, *command, "--json"], prog_name="poimen")
+        assert found.exit_code == 0, found.output
+        for part, value in moments(json.loads(found.stdout)):
+            if value is not None:
+                told_by.add(name)
+                assert datetime.fromisoformat(value).utcoffset() == timedelta(0), (name, part, value)
+        shown += CliRunner(env=env | {"COLUMNS": "200"}).invoke(main, ["-A", app, *command]).stdout
+    assert told_by == set(words)
+    years = [match.end() for match in re.finditer(r"\b20\d\d-", shown)]
+    assert len(years) > len(words)
+    assert all(re.match(r"\d\d-\d\d \d\d:\d\d:\d\d( UTC| )", shown[at:]) for at in years)
+    assert not re.search(r"\d\d:\d\d:\d\d[.Z]", shown)
 
 
 def test_looking_without_an_app(poimen: tuple[Poimen, Run], namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:

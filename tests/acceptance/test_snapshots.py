@@ -113,7 +113,8 @@ def test_where_nothing_can_be_written(own_shop: ModuleType, tmp_path: Path) -> N
     """Where the directory cannot be written the pause holds, and the error says what was not saved, and why."""
     (tmp_path / "data").write_text("in the way")
     with pytest.raises(
-        SnapshotFailed, match=r"'wf-no-disk' is paused and stays so.*not kept.*Not a directory"
+        SnapshotFailed,
+        match=r"'wf-no-disk' is paused and stays so.*not kept.*is a file, not a directory; set POIMEN_DATA_DIR",
     ) as caught:
         own_shop.poimen.pause(workflow="wf-no-disk", snapshot=True)
     assert str(tmp_path / "data") in str(caught.value)
@@ -134,7 +135,7 @@ def test_the_pause_tells_that_it_was_not_kept(own_shop: ModuleType, workers: Any
     def told() -> str:
         return reads.pause_states(["w:wf-not-kept"])["w:wf-not-kept"].get("snapshot_error", "")
 
-    assert "Not a directory" in eventually(told)
+    assert "is a file, not a directory" in eventually(told)
     (tmp_path / "data").unlink()
     own_shop.poimen.pause(workflow="wf-not-kept", reason="again")
     eventually(lambda: own_shop.poimen.snapshots.has("wf-not-kept"), timeout=40)

@@ -272,3 +272,36 @@ def test_arguments_of_another_type(poimen):
     ):
         with pytest.raises(InvalidArgument, match=part):
             call()
+
+
+@pytest.mark.parametrize("content", ["x", 5, {"reasoning": 5}, {"reasoning": {}}, {"reasoning": {"sha256": 5}}])
+def test_an_event_that_somebody_made(poimen, content):
+    """Where an event's `content` has not the form that the log gives it, that is one error and no accident."""
+    event = AuditEvent(event_type="note", actor="ada", action="a", content=content)
+    with pytest.raises(InvalidArgument, match=r"^content.*: expected "):
+        poimen.audit.content(event, "reasoning")
+
+
+def test_a_place_that_holds_something_else(poimen):
+    """A place of a text that is called one of JSON, and one of no digest."""
+    note(poimen, "a", reasoning="no JSON " * 1000)
+    seal(poimen)
+    (found,) = poimen.audit.query()
+    wrong = {"reasoning": {**found.content["reasoning"], "type": "json"}}
+    event = AuditEvent(event_type="note", actor="ada", action="a", content=wrong)
+    with pytest.raises(InvalidArgument, match=r"content\['reasoning'\]: expected the place of a text or of JSON"):
+        poimen.audit.content(event, "reasoning")
+    event = AuditEvent(event_type="note", actor="ada", action="a", content={"reasoning": {"sha256": "../../etc"}})
+    with pytest.raises(InvalidArgument, match="digest: expected 64 hex digits"):
+        poimen.audit.content(event, "reasoning")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [None, [], "x", {}, {"event_id": "e"}, {"event_id": "e", "event_type": "note", "timestamp": "x"},
+     {"event_id": "e", "event_type": "note", "timestamp": 5}],
+)  # fmt: skip
+def test_values_of_no_event(values):
+    """`AuditEvent.from_dict` of what is none is one error."""
+    with pytest.raises(InvalidArgument, match="values: expected the dict of an event"):
+        AuditEvent.from_dict(values)

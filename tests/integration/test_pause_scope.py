@@ -8,6 +8,8 @@ import pytest
 from tests.integration import lanes
 from tests.integration.lanes import begin, open_batch
 
+# The form in which somebody asks that a pause which stands be left alone.
+STANDING = {"standing": True, "reason": "other", "actor": "other", "grace": 1.0, "expires": 9.0}
 SCOPES = ["*", "w:w", "b:b", "q:q", "a:acts.work"]
 
 
@@ -36,6 +38,22 @@ def test_no_claim_after_it(store, scope):
     assert (reply.why, reply.tickets) == ("paused", [])
     assert held(store, scope) == ["b b"]
     assert lanes.holds_together(store)
+
+
+def test_one_that_stands_is_left_alone(store):
+    """Asked to, it leaves a pause that stands as it is, and tells of it; where none stands, it pauses."""
+    made = pause(store, "w:w", grace=100.0)
+    state = store.snapshots.pause_states(["w:w"])
+    length = store.client.redis.xlen(store.keys.build("audit"))
+    again = pause(store, "w:w", **STANDING)
+    assert again._replace(again=False) == made
+    assert again.again
+    assert store.snapshots.pause_states(["w:w"]) == state
+    assert store.client.redis.xlen(store.keys.build("audit")) == length
+    store.pauses.resume_scope("w:w", reason="", actor="me")
+    anew = pause(store, "w:w", **STANDING)
+    assert (anew.again, anew.epoch > made.epoch) == (False, True)
+    assert store.snapshots.pause_states(["w:w"])["w:w"]["reason"] == "other"
 
 
 @pytest.mark.parametrize("scope", ["w:other", "b:a", "q:p", "a:acts.other"])

@@ -8,7 +8,7 @@ from poimen_tasks.errors import SnapshotConflict
 from poimen_tasks.model import BatchState
 from poimen_tasks.store import Store
 from tests.integration import lanes
-from tests.integration.keeping import begin, end, moved, told
+from tests.integration.keeping import Keeping, begin, end, moved, told
 from tests.integration.test_pause_scope import pause
 
 
@@ -61,6 +61,50 @@ def test_a_paused_one_stays_paused(store: Store) -> None:
     assert there.tickets == []
     assert there.store.reads.status("b").state is BatchState.PAUSED
     assert there.store.pauses.resume_scope("w:w", reason="", actor="me").tickets
+
+
+def known(store: Store, scope: str) -> dict[str, str]:
+    """What is known of a pause."""
+    return store.snapshots.pause_states([scope])[scope]
+
+
+@pytest.mark.parametrize("scope", ["w:w", "b:b"])
+def test_a_pause_comes_back_as_it_was(store: Store, scope: str) -> None:
+    """A restored pause has the reason, the actor, the grace, `terminate` and the expiry that it had."""
+    lanes.open_batch(store, count=4)
+    pause(store, scope, reason="upgrade", actor="ann", grace=5.0, terminate=True, expires=600.0)
+    there = moved(store, resume=False)
+    was, found = known(store, scope), known(there.store, scope)
+    for name in ("state", "reason", "actor", "grace", "terminate"):
+        assert found[name] == was[name]
+    assert float(found["stop_at"]) == pytest.approx(float(found["updated_at"]) + 5.0)
+    assert float(found["expires_at"]) == pytest.approx(float(was["expires_at"]), abs=60)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_pause_that_stands_here_stays(store: Store, resume: bool) -> None:
+    """A pause that somebody made here meanwhile is newer than the snapshot's: a restore leaves it as it is."""
+    lanes.open_batch(store, count=4)
+    pause(store, "b:b", reason="old", expires=600.0)
+    pause(store, "w:w", reason="old")
+    here = Keeping(store)
+    here.snapshots.create("w")
+    there = here.elsewhere()
+    for scope in ("b:b", "w:w"):
+        pause(there.store, scope, reason="new", actor="bob", grace=3.0)
+    before = {scope: known(there.store, scope) for scope in ("b:b", "w:w")}
+    epochs = there.store.client.redis.hgetall(there.store.keys.build("pauses"))
+    there.snapshots.restore("w", resume=resume)
+    assert known(there.store, "b:b") == {**before["b:b"], **_kept(there.store, "b:b")}
+    state = known(there.store, "w:w")
+    assert (state["reason"], state["actor"], state["state"]) == ("new", "bob", "resumed" if resume else "paused")
+    after = there.store.client.redis.hgetall(there.store.keys.build("pauses"))
+    assert after == {scope: flag for scope, flag in epochs.items() if not resume or scope == b"b:b"}
+
+
+def _kept(store: Store, scope: str) -> dict[str, str]:
+    """What a pause notes of the batches that it keeps, which come with the restore."""
+    return {name: value for name, value in known(store, scope).items() if name in ("kept", "held")}
 
 
 def test_an_over_one_fires_nothing(store: Store) -> None:

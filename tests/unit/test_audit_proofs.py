@@ -237,7 +237,7 @@ def test_files_that_cannot_be_used(sealed, key, export, write, tmp_path):
         check([tmp_path], key=key)
     with pytest.raises(InvalidArgument, match="got none"):
         check([], key=key)
-    with pytest.raises(InvalidArgument, match="give the file of a checkpoint"):
+    with pytest.raises(InvalidArgument, match=r"give its file \(--checkpoint\)"):
         check([export("it", [0])], key=key)
     report = check([write("text", b"hello\n")], key=key, checkpoint=sealed / "checkpoint")
     assert "does not begin with a line of an audit log" in whys(report)[0]
@@ -293,6 +293,7 @@ def test_the_log_of_the_settings(run, sealed, monkeypatch):
         (["verify", "--log", "none"], 1, "error: none: there is no audit log; `poimen audit seal` begins one"),
         (["verify", "--log", "LOG", "--key", "none"], 2, "'none' is no public key"),
         (["verify", "--log", "LOG", "--key", "a+b+c"], 1, "expected a key like log.example+1234abcd+"),
+        (["seal", "--origin", ""], 2, "it is empty"),
         (["prove", "--log", "LOG", "5000"], 1, "error: seq: the checkpoint covers the lines 0 to 999, got 5000"),
         (["prove", "--log", "LOG", "-1"], 2, ""),
         (["prove", "--log", "LOG"], 2, "what to prove?"),
@@ -306,6 +307,30 @@ def test_misuse_is_one_line(run, sealed, words, code, said):
     """What cannot be done is said on one line, without a trace."""
     done, text = run(*(word.replace("LOG", str(sealed)) for word in words))
     assert (done, said in text, "Traceback" in text) == (code, True, False)
+
+
+def test_a_file_that_is_no_key(run, sealed, tmp_path):
+    """Nothing of what a file holds is shown where it is no key: it may be anything, a password too."""
+    (tmp_path / "secrets").write_text("password=hunter2\n")
+    for words in (("verify", "--log", sealed), ("check", sealed / "key.pub")):
+        code, said = run(*words, "--key", "secrets")
+        assert (code, "secrets: expected a key like" in said, "hunter2" in said) == (1, True, False)
+        code, said = run(*words, "--key", "pass+word+hunter2")
+        assert (code, "expected a key like" in said, "hunter2" in said) == (1, True, False)
+
+
+def test_a_log_without_lines(run, tmp_path):
+    """Of a log without a sealed line nothing can be proved, which is what is said."""
+    with SealedLog.open(tmp_path / "log", origin="poimen/none"):
+        pass
+    code, said = run("prove", "--log", "log", 0)
+    assert (code, said) == (1, "error: seq: the log has no sealed line yet, says the checkpoint; got 0\n")
+
+
+def test_where_a_proof_cannot_go(run, sealed):
+    """A file that cannot be written is named as it was given."""
+    code, said = run("prove", "--log", sealed, 17, "-o", "none/proof")
+    assert (code, said) == (1, "error: none/proof: No such file or directory\n")
 
 
 def test_prove_and_check(run, sealed, older, export, tmp_path):

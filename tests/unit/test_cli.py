@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from types import SimpleNamespace
 
 import click
@@ -346,13 +346,21 @@ def test_overview(run, use):
         "3",
         "4",
         "4",
-        "11-29",
-        "12:00:00Z",
+        "2025-11-29",
+        "12:00:00",
         "60",
         "s",
     ]
     (row,) = [line for line in result.stdout.splitlines() if "w@h" in line]
     assert row.split() == ["w@h", "7", "prefork", "4", "1", "s", "ago", "celery,", "gpu"]
+
+
+def test_a_moment():
+    """A moment is told in UTC and seconds, whatever its zone; a title of a column may say the zone."""
+    at = datetime(2025, 11, 29, 13, 0, 0, 999_999, tzinfo=timezone(timedelta(hours=1)))
+    assert output.when(at) == "2025-11-29 12:00:00 UTC"
+    assert output.when(at, zone=False) == "2025-11-29 12:00:00"
+    assert (output.when(None), output.when(None, zone=False)) == ("-", "-")
 
 
 def test_no_spaces_at_the_ends(run, use):

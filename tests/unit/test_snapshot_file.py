@@ -235,7 +235,7 @@ def test_a_full_disk_leaves_the_old_one(shelf: Shelf) -> None:
 def test_no_directory_no_snapshot(tmp_path: Path) -> None:
     """Where the directory cannot be made, or is a link, the error says so, and nothing is written through the link."""
     (tmp_path / "snapshots").write_text("in the way")
-    with pytest.raises(SnapshotFailed, match="File exists"):
+    with pytest.raises(SnapshotFailed, match="is a file, not a directory"):
         Shelf(tmp_path, namespace="poimen", keep=2).write("w", fill(value()))
     (tmp_path / "snapshots").unlink()
     (tmp_path / "other").mkdir()

@@ -3,8 +3,9 @@
 -- A request id that was seen gets the reply that it got, without effect. What is paused already gets the new reason,
 -- grace, terminate and expiry under a new epoch, and keeps the time it was paused at.
 -- Request: scope, id (request id, '' for none), reason, actor, grace (seconds, nil: running items may finish), terminate,
---   expires (seconds, nil: never)
--- Reply: {epoch, at, stop_at, expires_at, again (this request was answered before), running (see include/running.lua), calls}
+--   expires (seconds, nil: never), standing (a pause that stands already is left as it is)
+-- Reply: {epoch, at, stop_at, expires_at, again (this request was answered before, or the pause stood), running (see
+--   include/running.lua), calls}
 --@include once
 --@include running
 --@include keeping
@@ -16,6 +17,15 @@ if seen then
   local reply = cmsgpack.unpack(seen)
   reply.again = true
   return answer(reply)
+end
+
+local stands = request.standing and redis.call('HGET', K.pauses, request.scope)
+if stands then
+  local number, stop = read_flag(stands)
+  return answer({
+    epoch = number, at = tonumber(redis.call('HGET', key, 'paused_at')) or now, stop_at = stop, again = true,
+    running = running_in(request.scope), calls = running_calls_in(request.scope),
+  })
 end
 
 local epoch = redis.call('HINCRBY', K.pause_meta, 'epoch', 1)

@@ -14,6 +14,11 @@ if once_seen then
   end
 end
 
+-- The server undoes nothing: where the audit entry cannot be written, because somebody put another type of key in the
+-- stream's place, nothing is to be changed either. This is an error then, before the first write.
+redis.call('XLEN', K.audit)
+redis.call('HEXISTS', K.audit_meta, 'epoch')
+
 -- Remember the reply long enough for any retry, and return it.
 local function answer(reply)
   local packed = cmsgpack.pack(reply)

@@ -1,0 +1,144 @@
+"""Options: one form for the same thing in every command, and an empty value is no default."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from poimen_tasks.cli import main
+from poimen_tasks.cli.files import destination
+from poimen_tasks.cli.output import Failure
+from poimen_tasks.cli.waiting import wait_options
+from tests.conftest import ROOT
+from tests.unit.audit_logs import build
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run a command line where no Redis answers."""
+    monkeypatch.setattr(os, "environ", {name: os.environ[name] for name in os.environ if "POIMEN_" not in name})
+    monkeypatch.setenv("POIMEN_REDIS_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: CliRunner().invoke(main, words, prog_name="poimen")
+
+
+def every_option(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Option]]:
+    """All options of all commands, with the words that call the command."""
+    for param in command.params:
+        if isinstance(param, click.Option):
+            yield path, param
+    for name, below in getattr(command, "commands", {}).items():
+        yield from every_option(below, (*path, name))
+
+
+TAKING = [(path, option) for path, option in every_option(main) if not option.is_flag and option.default != ""]
+
+
+@pytest.mark.parametrize(("path", "option"), TAKING, ids=[f"{'-'.join(p)}{o.opts[-1]}" for p, o in TAKING])
+def test_an_empty_value(run: Run, path: tuple[str, ...], option: click.Option) -> None:
+    """An option with an empty value, as from an unset variable of the shell, is refused: it counts as given."""
+    name = option.opts[-1]
+    found = run(*path, name, "") if path else run(name, "", "status")
+    assert found.exit_code == 2, found.output
+    assert f"Invalid value for '{name}'" in found.output or f"/ '{name}'" in found.output
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize("path", [("run",), ("audit", "export"), ("audit", "prove")], ids=lambda path: path[-1])
+def test_files_that_are_written(path: tuple[str, ...]) -> None:
+    """Every command that writes a file takes it as `-o`, `--out` and `--output`."""
+    (found,) = [option for words, option in every_option(main) if words == path and "-o" in option.opts]
+    assert found.opts == ["-o", "--out", "--output"]
+    assert found.name == "output"
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    """It is named as it was given, not as what stands aside until it is whole; nothing is left behind."""
+    with pytest.raises(Failure, match=f"^{tmp_path}/none/x: No such file or directory$"):  # noqa: SIM117
+        with destination(tmp_path / "none" / "x"):
+            pass
+    with pytest.raises(KeyError), destination(tmp_path / "y") as file:  # noqa: PT012
+        file.write(b"half")
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+    with destination(tmp_path / "z") as file:
+        file.write(b"whole")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("z", b"whole")]
+
+
+def test_what_is_no_file_stays(tmp_path: Path) -> None:
+    """A pipe and a device are written to, not replaced by a file; of a link, what it leads to is replaced."""
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with destination(tmp_path / "pipe") as file:
+        file.write(b"through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "file").write_bytes(b"before")
+    (tmp_path / "link").symlink_to("file")
+    with destination(tmp_path / "link") as file:
+        file.write(b"behind it")
+    assert ((tmp_path / "link").readlink(), (tmp_path / "file").read_bytes()) == (Path("file"), b"behind it")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "pipe"]
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """Where stdout cannot be written, that is one line, and no trace."""
+    words = [sys.executable, "-m", "poimen_tasks.cli", "audit", "query", "--json"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "POIMEN_REDIS_URL": "redis://127.0.0.1:1/0"}
+    log = build(tmp_path / "log", 3)
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run([*words, "--log", str(log)], stdout=full, stderr=subprocess.PIPE, env=env, check=False)
+    assert ended.stderr.decode() == "error: the output cannot be written: No space left on device\n"
+    assert ended.returncode == 1
+
+
+@click.command()
+@wait_options("it is done")
+@click.option("--other")
+def waiting(wait: float | None, other: str | None) -> None:
+    """A command that waits."""
+    click.echo(f"{wait} {other}")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "None None"),
+        (["--wait"], "inf None"),
+        (["--wait", "3"], "3.0 None"),
+        (["--wait=0.5"], "0.5 None"),
+        (["--wait", "--timeout", "3"], "3.0 None"),
+        (["--timeout", "0", "--wait"], "0.0 None"),
+        (["--wait", "--other", "x"], "inf x"),
+    ],
+)
+def test_how_long_to_wait(words: list[str], said: str) -> None:
+    """`--wait`, `--wait SECONDS` and `--wait --timeout SECONDS` say how long."""
+    assert CliRunner().invoke(waiting, words).output == f"{said}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--timeout", "3"], "--timeout is for --wait: give both"),
+        (["--wait", "3", "--timeout", "3"], "--wait and --timeout both say how long"),
+        (["--wait", "x"], "'x' is not a valid float"),
+        (["--wait=-1"], "No such option"),
+    ],
+)
+@pytest.mark.parametrize("command", [("pause", "--everything"), ("drain",)], ids=lambda words: words[0])
+def test_how_not_to_say_it(run: Run, command: tuple[str, ...], words: list[str], said: str) -> None:
+    """Pause and drain share the two options, and refuse what says nothing or two things."""
+    found = run(*command, *words)
+    assert (found.exit_code, said in found.output) == (2, True)
