@@ -30,7 +30,9 @@ from poimen_tasks.worker import inspecting  # noqa: F401 - registers its command
 from poimen_tasks.worker.broker import QueueDepths
 from poimen_tasks.worker.cached_calls import install_cache
 from poimen_tasks.worker.call_keeping import CallKeeper
-from poimen_tasks.worker.celery_compat import check_tracer, hasten_exit, quicken_requests
+from poimen_tasks.worker.celery_compat.plain_tracer import check_tracer
+from poimen_tasks.worker.celery_compat.pool_exit import hasten_exit
+from poimen_tasks.worker.celery_compat.stacks import quicken_requests
 from poimen_tasks.worker.departure import SETTLING, Departure, heed_signals, restore_all
 from poimen_tasks.worker.deployments import KNOWN, known_elsewhere, mark_of
 from poimen_tasks.worker.events import EventStream, are_enabled

@@ -17,17 +17,11 @@ from celery.worker.request import Request
 
 from poimen_tasks.errors import UnsupportedWork
 from poimen_tasks.store.wire import Encoded
-from poimen_tasks.worker import celery_compat
-from poimen_tasks.worker.celery_compat import (
-    Capture,
-    build_item_tracer,
-    capture_here,
-    forget_connections,
-    hasten_exit,
-    in_focus,
-    own_queues,
-    quicken_requests,
-)
+from poimen_tasks.worker.celery_compat.app_state import forget_connections, own_queues
+from poimen_tasks.worker.celery_compat.capture import Capture, KeptRetry, capture_here
+from poimen_tasks.worker.celery_compat.item_tracer import build_item_tracer
+from poimen_tasks.worker.celery_compat.pool_exit import hasten_exit
+from poimen_tasks.worker.celery_compat.stacks import in_focus, quicken_requests
 
 Run = Callable[..., Any]
 
@@ -177,7 +171,7 @@ def test_other_calls_of_the_same_task_are_untouched(app: Celery, run: Run) -> No
     run(plain)
     assert plain() == "True"
     assert plain.backend.as_uri() == app.backend.as_uri()
-    assert not isinstance(plain.signature_from_request(plain.request), celery_compat.KeptRetry)
+    assert not isinstance(plain.signature_from_request(plain.request), KeptRetry)
 
 
 def test_a_retry_that_goes_on_and_fails_is_a_retry(app: Celery, run: Run) -> None:
