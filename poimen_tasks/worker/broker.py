@@ -19,6 +19,8 @@ from poimen_tasks.store.values import Ticket, WaitingCall
 if TYPE_CHECKING:
     from celery import Celery
 
+    from poimen_tasks.worker.publisher import Publisher
+
 __all__ = ["BrokerThread", "QueueDepths"]
 
 log = logging.getLogger(__name__)
@@ -78,8 +80,7 @@ class BrokerThread:
     """Publishes tickets and looks at queues, so that the keeper need not wait for the broker.
 
     Args:
-        publish: publishes tickets.
-        publish_calls: publishes plain calls that waited.
+        publisher: publishes tickets, and plain calls that waited.
         check: looks after overdue tickets, given as the store names them.
         look: called once a period.
         period: seconds.
@@ -87,15 +88,13 @@ class BrokerThread:
 
     def __init__(
         self,
+        publisher: Publisher,
         *,
-        publish: Callable[[Sequence[Ticket]], None],
-        publish_calls: Callable[[Sequence[WaitingCall]], None],
         check: Callable[[list[list[str]]], None],
         look: Callable[[], None],
         period: float,
     ) -> None:
-        self._publish = publish
-        self._publish_calls = publish_calls
+        self._publisher = publisher
         self._check = check
         self._look = look
         self._period = period
@@ -118,12 +117,12 @@ class BrokerThread:
     def issue(self, tickets: Sequence[Ticket]) -> None:
         """Have tickets published; never waits."""
         if tickets:
-            self._send(partial(self._publish, tickets), f"{len(tickets)} tickets")
+            self._send(partial(self._publisher.tickets, tickets), f"{len(tickets)} tickets")
 
     def release(self, calls: Sequence[WaitingCall]) -> None:
         """Have plain calls published that waited; never waits."""
         if calls:
-            self._send(partial(self._publish_calls, calls), f"{len(calls)} calls")
+            self._send(partial(self._publisher.calls, calls), f"{len(calls)} calls")
 
     def run(self, errand: Callable[[], None]) -> bool:
         """Have something done here; False when there is too much to do."""
