@@ -15,7 +15,7 @@ from poimen_tasks.cache.values import MISSING, CacheEntry, CacheStats
 from poimen_tasks.cache_key import CacheKey, key_of, key_of_call
 from poimen_tasks.context import may_wait_for
 from poimen_tasks.errors import CacheTimeout, InvalidArgument, SerializationError
-from poimen_tasks.ids import check_label, check_name
+from poimen_tasks.ids import check_actor, check_label
 from poimen_tasks.policy import policy_of
 from poimen_tasks.store.cache_scripts import CacheScripts, Labels, Landed, Put
 
@@ -217,7 +217,7 @@ class Cache:
                 f"invalidate: expected one of {', '.join(given)}, got {', '.join(named) or 'none'}; "
                 "use clear() for everything"
             )
-        who = check_name(actor, "actor") if actor is not None else "unknown"
+        who = check_actor(actor)
         ((name, value),) = named.items()
         if name == "key":
             return self._scripts.cache_invalidate(keys=[key_of(value).digest], actor=who, reason=words(reason))
@@ -226,7 +226,7 @@ class Cache:
 
     def clear(self, *, actor: str | None = None, reason: str = "") -> int:
         """Call back everything. Returns how many entries there were."""
-        who = check_name(actor, "actor") if actor is not None else "unknown"
+        who = check_actor(actor)
         return self._scripts.cache_invalidate(scopes=["*"], actor=who, reason=words(reason))
 
     # --- looking inside ------------------------------------------------------------------------------------------

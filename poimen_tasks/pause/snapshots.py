@@ -19,13 +19,13 @@ from poimen_tasks.errors import (
     SnapshotNotFound,
     SnapshotTooNew,
 )
-from poimen_tasks.ids import check_labels, check_name
+from poimen_tasks.ids import check_actor, check_labels, check_name
 from poimen_tasks.pause.catalogue import Catalogue
 from poimen_tasks.pause.restore import Publish
 from poimen_tasks.pause.revive import Revival
 from poimen_tasks.pause.snapshot import Snapshot, SnapshotStats
 from poimen_tasks.pause.snapshot_shelf import Shelf
-from poimen_tasks.pause.snapshot_words import actor_of, generation_of, moment_of, plain_fields, task_fields
+from poimen_tasks.pause.snapshot_words import generation_of, moment_of, plain_fields, task_fields
 from poimen_tasks.pause.taking import take
 from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store
@@ -122,7 +122,7 @@ class Snapshots:
             SnapshotFailed: it could not be written; the one before is untouched.
             StoreUnavailable: Redis does not answer.
         """
-        name, who = check_name(workflow, "workflow"), actor_of(actor)
+        name, who = check_name(workflow, "workflow"), check_actor(actor)
         given = {
             "stage": stage if stage is None else check_name(stage, "stage"),
             **task_fields("completed", completed_tasks),
@@ -251,7 +251,7 @@ class Snapshots:
                 f"the snapshot of workflow {snapshot.workflow!r} has layout {snapshot.layout}, this version reads "
                 f"layout {LAYOUT}: restore it with version {snapshot.version}"
             )
-        who = actor_of(actor)
+        who = check_actor(actor)
         try:
             revival = Revival(
                 self._get_store(), snapshot, actor=who, reason=words(reason), publish=self._publish,
