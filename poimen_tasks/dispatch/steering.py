@@ -10,9 +10,9 @@ from poimen_tasks.dispatch.gather import gather
 from poimen_tasks.dispatch.options import concurrency_limit
 from poimen_tasks.ids import check_actor
 from poimen_tasks.model import ItemStatus
+from poimen_tasks.store.chunk_blob import CHUNK
 from poimen_tasks.store.scripts import tickets_of
 from poimen_tasks.store.values import Ticket
-from poimen_tasks.store.wire import CHUNK
 
 if TYPE_CHECKING:
     from poimen_tasks.dispatch.runtime import Runtime

@@ -23,8 +23,8 @@ from poimen_tasks.pause.portions import PIECE, portions
 from poimen_tasks.pause.snapshot_file import SnapshotWriter
 from poimen_tasks.pause.summary import StageSummary
 from poimen_tasks.store import Store
+from poimen_tasks.store.chunk_blob import CHUNK, ChunkView
 from poimen_tasks.store.snapshot_reads import BatchCut, ChunkRow, Hidden
-from poimen_tasks.store.wire import CHUNK, ChunkView
 
 __all__ = ["Taker"]
 

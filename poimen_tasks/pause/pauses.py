@@ -12,7 +12,7 @@ from poimen_tasks.ids import check_actor, check_label
 from poimen_tasks.pause.receipt import PauseReceipt
 from poimen_tasks.pause.scope import Scope
 from poimen_tasks.pause.state import HeldBack, PauseState, PauseStats
-from poimen_tasks.store.wire import expand_ranges
+from poimen_tasks.store.ranges import expand_ranges
 
 if TYPE_CHECKING:
     from poimen_tasks.pause.typed import OtherScopes, ScopeOptions

@@ -16,9 +16,9 @@ from poimen_tasks.errors import SnapshotCorrupt
 from poimen_tasks.pause.portions import portions
 from poimen_tasks.pause.snapshot_file import SnapshotReader
 from poimen_tasks.store import Store
+from poimen_tasks.store.chunk_blob import CHUNK
 from poimen_tasks.store.snapshot_scripts import Piece
 from poimen_tasks.store.values import Ticket
-from poimen_tasks.store.wire import CHUNK
 
 __all__ = ["Restorer"]
 

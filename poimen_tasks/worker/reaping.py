@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from poimen_tasks.store.wire import expand_ranges
+from poimen_tasks.store.ranges import expand_ranges
 from poimen_tasks.worker.ending_events import tell_lost, tell_revoked
 
 if TYPE_CHECKING:

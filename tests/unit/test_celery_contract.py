@@ -16,7 +16,7 @@ from celery.exceptions import Ignore
 from celery.worker.request import Request
 
 from poimen_tasks.errors import UnsupportedWork
-from poimen_tasks.store.wire import Encoded
+from poimen_tasks.store.columns import Encoded
 from poimen_tasks.worker.celery_compat.app_state import forget_connections, own_queues
 from poimen_tasks.worker.celery_compat.capture import Capture, KeptRetry, capture_here
 from poimen_tasks.worker.celery_compat.item_tracer import build_item_tracer

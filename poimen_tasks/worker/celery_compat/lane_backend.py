@@ -10,7 +10,7 @@ from celery import states
 from kombu.exceptions import EncodeError
 
 from poimen_tasks.errors import SerializationError
-from poimen_tasks.store.wire import pack_result
+from poimen_tasks.store.columns import pack_result
 from poimen_tasks.worker.celery_compat.capture import captures
 from poimen_tasks.worker.failures import call_mismatch, described
 
