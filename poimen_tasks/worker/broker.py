@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, Full, Queue
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.store.values import Ticket, WaitingCall
@@ -76,6 +76,18 @@ class QueueDepths:
         return self._channel
 
 
+class Following(Protocol):
+    """What a script's reply says when something may go on."""
+
+    @property
+    def tickets(self) -> Sequence[Ticket]:
+        """Tickets of batches."""
+
+    @property
+    def calls(self) -> Sequence[WaitingCall]:
+        """Plain calls that waited."""
+
+
 class BrokerThread:
     """Publishes tickets and looks at queues, so that the keeper need not wait for the broker.
 
@@ -123,6 +135,11 @@ class BrokerThread:
         """Have plain calls published that waited; never waits."""
         if calls:
             self._send(partial(self._publisher.calls, calls), f"{len(calls)} calls")
+
+    def follow(self, reply: Following) -> None:
+        """Have published what may go on, by a script's reply; never waits."""
+        self.issue(reply.tickets)
+        self.release(reply.calls)
 
     def run(self, errand: Callable[[], None]) -> bool:
         """Have something done here; False when there is too much to do."""

@@ -9,7 +9,6 @@ from poimen_tasks.errors import NotPaused, StaleEpoch
 
 if TYPE_CHECKING:
     from poimen_tasks.store import Store
-    from poimen_tasks.store.pause_scripts import HeldReleased
     from poimen_tasks.worker.broker import BrokerThread
     from poimen_tasks.worker.reaping import Reaper
 
@@ -65,11 +64,11 @@ class FleetChores:
             except (NotPaused, StaleEpoch):
                 continue  # somebody was quicker
             log.info("the pause of %s expired", scope.decode())
-            self._released(reply)
+            self._broker.follow(reply)
         for scope in chores[b"releasing"]:
             for _ in range(_MOST_PORTIONS):
                 reply = pauses.release_held(scope.decode())
-                self._released(reply)
+                self._broker.follow(reply)
                 if not reply.left or not reply.released:
                     break
         for scope in chores[b"keeping"]:
@@ -77,18 +76,13 @@ class FleetChores:
                 if not pauses.keep_ended(scope.decode()):
                     break
 
-    def _released(self, reply: HeldReleased) -> None:
-        self._broker.issue(reply.tickets)
-        self._broker.release(reply.calls)
-
     def _tend_cache(self, chores: dict[bytes, Any]) -> None:
         """Computations that are due, and some of what is hidden or expired."""
         for key in chores[b"flights"]:
             more = True
             while more:
                 more, landed = self._store.cache.settle_flight(key)
-                self._broker.issue(landed.tickets)
-                self._broker.release(landed.calls)
+                self._broker.follow(landed)
         for name in chores[b"calls"]:
             self._broker.release(self._store.cache.release_call(name.decode()))
         if chores[b"sweep"]:

@@ -41,8 +41,7 @@ class Reaper:
             overdue_only: only if its lease is over.
         """
         reply = self._store.scripts.reap_lane(*key, why=why, detail=detail, overdue_only=overdue_only)
-        self._broker.issue(reply.tickets)
-        self._broker.release(reply.calls)
+        self._broker.follow(reply)
         return reply
 
     def tell(self, batch: str, reply: Reaped, *, why: str, detail: str) -> None:

@@ -1,4 +1,4 @@
-"""Brings lanes and keeper into a Celery worker: the lane task, the signals, the request class.
+"""Brings lanes and keeper into a Celery worker: the lane task, and what is done at each of Celery's signals.
 
 Installed by constructing `Poimen`; a plain `celery worker` is complete.
 """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from poimen_tasks.worker.celery_compat.capture import Capture, KeptRetry, captur
 from poimen_tasks.worker.celery_compat.item_tracer import build_item_tracer
 from poimen_tasks.worker.celery_compat.pool_exit import hasten_exit
 from poimen_tasks.worker.celery_compat.stacks import in_focus, quicken_requests
+from tests.conftest import ROOT
 
 Run = Callable[..., Any]
 
@@ -58,6 +61,30 @@ def run(app: Celery) -> Iterator[Run]:
 
     yield run
     capture_here(outer)
+
+
+PRIVATE = ("celery.app.trace", "billiard.pool")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module and name that a file imports, with its full name."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_one_package_imports_what_is_private() -> None:
+    """Names that begin with an underscore, the tracer and billiard's pool are imported in `celery_compat` only."""
+    package = ROOT / "poimen_tasks"
+    found = {
+        path.relative_to(package).parts[:2]
+        for path in package.rglob("*.py")
+        for name in imported(path)
+        if name.startswith(("celery.", "kombu.", "billiard.")) and (name.startswith(PRIVATE) or "._" in name)
+    }
+    assert found == {("worker", "celery_compat")}
 
 
 def test_the_tracer_reads_what_we_replace() -> None:
