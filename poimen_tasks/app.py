@@ -81,21 +81,17 @@ class Poimen:
             self.celery = new_app(check_name(app, "app name"), self._settings)
         self._stores: dict[int, Store] = {}
         self._room = WorkerRoom(self.celery, self._make_store)
+        publisher = self._room.publisher
         register_callback_task(self.celery)
         #: The result cache.
-        self.cache = Cache(self._load_settings, self._store, self._room.publish_landed)
+        self.cache = Cache(self._load_settings, self._store, publisher.landed)
         #: Snapshots of workflows: taken, kept, brought back.
-        self.snapshots = Snapshots(self._load_settings, self._store, self._room.publish, self._room.publish_calls)
+        self.snapshots = Snapshots(self._load_settings, self._store, publisher.tickets, publisher.calls)
         self._room.snapshots = self.snapshots
         #: What is paused, and waiting for that.
-        self.pauses = Pauses(
-            self._store,
-            lambda tickets: self._room.publish(tickets, {}),
-            self._room.publish_calls,
-            forget=self.snapshots.delete,
-        )
+        self.pauses = Pauses(self._store, publisher.tickets, publisher.calls, forget=self.snapshots.delete)
         self._runtime = Runtime(
-            self.celery, self._load_settings, self._store, self._room.publish, self.pauses.pause, self.pauses.resume
+            self.celery, self._load_settings, self._store, publisher.tickets, self.pauses.pause, self.pauses.resume
         )
         #: The audit log.
         self.audit = Audit(self._load_settings, self._store)

@@ -44,11 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
 __all__ = [
-    "CONTENT_TYPE",
     "MAX_BYTES",
     "MAX_DEPTH",
     "MAX_VALUES",
-    "SERIALIZER",
     "canonical",
     "compress",
     "decode",
@@ -58,11 +56,7 @@ __all__ = [
     "input_hash",
     "jsonable",
     "oversized",
-    "register",
 ]
-
-SERIALIZER = "poimen"
-CONTENT_TYPE = "application/x-poimen"
 
 _FIXED_BYTES = 9
 _TEXT_ONLY = frozenset({str})
@@ -187,7 +181,7 @@ def decode(data: bytes, *, limit: int = MAX_BYTES) -> Any:
         raise
     except (ValueError, TypeError, OverflowError, MemoryError) as error:
         text = str(error) or type(error).__name__
-        raise SerializationError(f"encoded value: expected bytes of the {SERIALIZER} codec, got {text}") from error
+        raise SerializationError(f"encoded value: expected bytes of the poimen codec, got {text}") from error
 
 
 def canonical(value: Any, *, what: str = "value") -> bytes:
@@ -287,39 +281,3 @@ def _from_simple(code: int, data: bytes) -> Any:
     if not exact:
         raise SerializationError(f"encoded value: extension type {code} holds {data[:40]!r}, which encode never writes")
     return value
-
-
-def register() -> None:
-    """Make the codec known to kombu as serializer `poimen` (content type `application/x-poimen`); again is harmless."""
-    from kombu import serialization
-
-    encoder: Any = _encode_message  # kombu's types know text only
-    decoder: Any = decode
-    serialization.register(SERIALIZER, encoder, decoder, content_type=CONTENT_TYPE, content_encoding="binary")
-
-
-def _encode_message(body: Any) -> bytes:
-    """Encode a message of Celery, which may carry signatures: a subclass of dict that is meant to travel as one."""
-    try:
-        return encode(body, what="message")
-    except SerializationError:
-        return encode(_without_signatures(body, {}, 0), what="message")
-
-
-def _without_signatures(value: Any, seen: dict[int, Any], depth: int) -> Any:
-    """A copy in which signatures are plain dicts; it repeats itself where the value does, for `encode` to judge."""
-    if id(value) in seen or depth > MAX_DEPTH:
-        return seen.get(id(value), value)
-    if type(value) is dict or _is_signature(value):
-        copied = seen[id(value)] = {}
-        copied.update((key, _without_signatures(part, seen, depth + 1)) for key, part in value.items())
-        return copied
-    if type(value) in SEQUENCES:
-        listed = seen[id(value)] = []
-        listed.extend(_without_signatures(part, seen, depth + 1) for part in value)
-        return listed
-    return value
-
-
-def _is_signature(value: Any) -> bool:
-    return isinstance(value, dict) and any(base.__module__ == "celery.canvas" for base in type(value).__mro__)

@@ -7,9 +7,9 @@ from typing import Any
 from celery import Celery
 from celery.app.control import Control
 
-from poimen_tasks import codec
 from poimen_tasks.dispatch.routing import AMQP
 from poimen_tasks.errors import SettingsError
+from poimen_tasks.serializer import SERIALIZER, register
 from poimen_tasks.settings import Settings, resolve_redis_url
 
 __all__ = ["DEFAULTS", "defaults_for", "new_app"]
@@ -38,10 +38,10 @@ _EVERYWHERE: dict[str, Any] = {
     "broker_connection_max_retries": None,
     "broker_channel_error_retry": True,
     # Nothing is ever unpickled.
-    "task_serializer": codec.SERIALIZER,
-    "result_serializer": codec.SERIALIZER,
-    "accept_content": [codec.SERIALIZER, "json"],
-    "result_accept_content": [codec.SERIALIZER, "json"],
+    "task_serializer": SERIALIZER,
+    "result_serializer": SERIALIZER,
+    "accept_content": [SERIALIZER, "json"],
+    "result_accept_content": [SERIALIZER, "json"],
     "event_serializer": "json",
     # Flower shows what happens; no state is ever computed from events.
     "task_track_started": True,
@@ -115,7 +115,7 @@ class PlainControl(Control):
 
 def new_app(name: str, settings: Settings) -> Celery:
     """A Celery app with these defaults; broker and results on the settings' Redis, if there is one yet."""
-    codec.register()
+    register()
     app = Celery(name, control=PlainControl)
     try:
         url = resolve_redis_url(settings)

@@ -15,7 +15,7 @@ from poimen_tasks.errors import InvalidId
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["LABEL_RULE", "NAME_RULE", "check_label", "check_labels", "check_name"]
+__all__ = ["LABEL_RULE", "NAME_RULE", "check_actor", "check_label", "check_labels", "check_name"]
 
 NAME_RULE = "1-128 of A-Z a-z 0-9 _ . : - beginning with a letter or digit"
 LABEL_RULE = "1-256 printable characters"
@@ -39,6 +39,15 @@ def check_name(value: object, what: str) -> str:
     if isinstance(value, str) and _NAME(value):
         return str.__str__(value)
     raise InvalidId(f"{what}: expected {NAME_RULE}, got {_shown(value)}")
+
+
+def check_actor(actor: str | None) -> str:
+    """Return who acts, for the audit log; `unknown` where nobody says.
+
+    Raises:
+        InvalidId: it breaks `NAME_RULE`.
+    """
+    return "unknown" if actor is None else check_name(actor, "actor")
 
 
 def check_label(value: object, what: str) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from poimen_tasks.store.server import EmbeddedServer, running_url
+from poimen_tasks.store.directory_lock import running_url
+from poimen_tasks.store.server import EmbeddedServer
 from poimen_tasks.store.tether import tethered
 
 __all__ = ["DATA", "Fleet", "redis_server"]

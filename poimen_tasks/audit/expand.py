@@ -16,14 +16,15 @@ import msgpack
 
 from poimen_tasks._json import compact_writer
 from poimen_tasks.audit.event import iso, moment_of
+from poimen_tasks.audit.header import Head, read_header
 from poimen_tasks.audit.items import expand_items, finished_lines
 from poimen_tasks.audit.plain import plain
 from poimen_tasks.audit.recorded import has_form, may_record
-from poimen_tasks.audit.wording import Head, describe, read_header
+from poimen_tasks.audit.wording import describe
 from poimen_tasks.codec import decode, jsonable
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.ids import check_name
-from poimen_tasks.store.wire import decode_outcomes
+from poimen_tasks.store.outcome_blob import decode_outcomes
 
 __all__ = ["LARGE", "RECORDED", "Expanded", "encode_event", "expand_entry", "expand_lines"]
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from poimen_tasks._json import compact_writer
 from poimen_tasks.audit.event import iso
-from poimen_tasks.audit.wording import Head, describe_item, make, names_of, positions_of, rest_of, task_of
-from poimen_tasks.store.wire import OutcomeColumns
+from poimen_tasks.audit.header import Head, names_of, positions_of, rest_of, task_of
+from poimen_tasks.audit.wording import describe_item, make
+from poimen_tasks.store.outcome_blob import OutcomeColumns
 
 __all__ = ["expand_items", "finished_lines"]
 

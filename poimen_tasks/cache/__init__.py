@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from poimen_tasks.cache.cache import MISSING, Cache, Missing
-from poimen_tasks.cache.values import CacheEntry, CacheStats
+from poimen_tasks.cache.cache import Cache
+from poimen_tasks.cache.values import MISSING, CacheEntry, CacheStats, Missing
 from poimen_tasks.cache_key import CacheKey
 
 __all__ = ["MISSING", "Cache", "CacheEntry", "CacheKey", "CacheStats", "Missing"]

@@ -6,17 +6,16 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from poimen_tasks import codec
 from poimen_tasks._checks import MOST_SECONDS, check_count, check_number, check_tags, expected, words
 from poimen_tasks.cache.leader import Leader
-from poimen_tasks.cache.values import CacheEntry, CacheStats
+from poimen_tasks.cache.values import MISSING, CacheEntry, CacheStats
 from poimen_tasks.cache_key import CacheKey, key_of, key_of_call
 from poimen_tasks.context import may_wait_for
 from poimen_tasks.errors import CacheTimeout, InvalidArgument, SerializationError
-from poimen_tasks.ids import check_label, check_name
-from poimen_tasks.model import moment
+from poimen_tasks.ids import check_actor, check_label
 from poimen_tasks.policy import policy_of
 from poimen_tasks.store.cache_scripts import CacheScripts, Labels, Landed, Put
 
@@ -24,32 +23,11 @@ if TYPE_CHECKING:
     from poimen_tasks.settings import Settings
     from poimen_tasks.store import Store
 
-__all__ = ["MISSING", "Cache", "Missing"]
+__all__ = ["Cache"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 _ASK_FIRST, _ASK = 0.005, 0.05
-
-
-class Missing:
-    """The type of `MISSING`: what `get` returns for what is not cached, since None is a result like any other."""
-
-    _only: Any = None
-
-    def __new__(cls) -> Self:
-        """There is one."""
-        if cls._only is None:
-            cls._only = super().__new__(cls)
-        return cls._only  # type: ignore[no-any-return]
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING: Final = Missing()
 
 
 class Cache:
@@ -239,7 +217,7 @@ class Cache:
                 f"invalidate: expected one of {', '.join(given)}, got {', '.join(named) or 'none'}; "
                 "use clear() for everything"
             )
-        who = check_name(actor, "actor") if actor is not None else "unknown"
+        who = check_actor(actor)
         ((name, value),) = named.items()
         if name == "key":
             return self._scripts.cache_invalidate(keys=[key_of(value).digest], actor=who, reason=words(reason))
@@ -248,7 +226,7 @@ class Cache:
 
     def clear(self, *, actor: str | None = None, reason: str = "") -> int:
         """Call back everything. Returns how many entries there were."""
-        who = check_name(actor, "actor") if actor is not None else "unknown"
+        who = check_actor(actor)
         return self._scripts.cache_invalidate(scopes=["*"], actor=who, reason=words(reason))
 
     # --- looking inside ------------------------------------------------------------------------------------------
@@ -283,7 +261,7 @@ class Cache:
         check_count("limit", limit)
         count = min(limit, 500)
         rows = self._scripts.cache_list(before=cursor, count=count)
-        return [_entry(row) for row in rows if row[7]], (rows[-1][0] if len(rows) == count else None)
+        return [CacheEntry.from_row(row) for row in rows if row[7]], (rows[-1][0] if len(rows) == count else None)
 
     def key_for(self, task: Any, *args: Any, **kwargs: Any) -> CacheKey:
         """The key under which a cached task's call is filed, to look it up or to invalidate it.
@@ -311,21 +289,3 @@ def _checked(name: str, value: float) -> float:
 
 def _labels(key: CacheKey, tags: Sequence[str]) -> Labels:
     return Labels(key.activity, key.task_id, key.input_hash, key.model_id, tuple(check_tags("tag", tags)))
-
-
-def _entry(row: Sequence[Any]) -> CacheEntry:
-    _, expiry, created, seconds, last, hits, size, labels = row
-    activity, task, hashed, model, tags, *own = labels
-    made = moment(float(created))
-    assert made is not None  # noqa: S101 - it is a number
-    return CacheEntry(
-        key=CacheKey(activity.decode(), (own[0] if own else task).decode(), hashed.decode(), model.decode()),
-        task_id=task.decode(),
-        tags=tuple(tag.decode() for tag in (tags or ())),
-        bytes=size,
-        hits=hits,
-        seconds=float(seconds),
-        created_at=made,
-        last_hit_at=moment(float(last)) if last else None,
-        expires_at=moment(float(expiry)) if expiry else None,
-    )

@@ -1,15 +1,37 @@
-"""What the cache says of itself."""
+"""What the cache answers: that there is nothing, what an entry is, and what was counted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final, Self
 
 from poimen_tasks.cache_key import CacheKey
+from poimen_tasks.model import moment
 
-__all__ = ["CacheEntry", "CacheStats"]
+__all__ = ["MISSING", "CacheEntry", "CacheStats", "Missing"]
+
+
+class Missing:
+    """The type of `MISSING`: what `get` returns for what is not cached, since None is a result like any other."""
+
+    _only: Any = None
+
+    def __new__(cls) -> Self:
+        """There is one."""
+        if cls._only is None:
+            cls._only = super().__new__(cls)
+        return cls._only  # type: ignore[no-any-return]
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,3 +125,22 @@ class CacheEntry:
         for name in ("created_at", "last_hit_at", "expires_at"):
             data[name] = data[name].isoformat() if data[name] else None
         return data
+
+    @classmethod
+    def from_row(cls, row: Sequence[Any]) -> CacheEntry:
+        """From a row of `cache_list`."""
+        _, expiry, created, seconds, last, hits, size, labels = row
+        activity, task, hashed, model, tags, *own = labels
+        made = moment(float(created))
+        assert made is not None  # noqa: S101 - it is a number
+        return cls(
+            key=CacheKey(activity.decode(), (own[0] if own else task).decode(), hashed.decode(), model.decode()),
+            task_id=task.decode(),
+            tags=tuple(tag.decode() for tag in (tags or ())),
+            bytes=size,
+            hits=hits,
+            seconds=float(seconds),
+            created_at=made,
+            last_hit_at=moment(float(last)) if last else None,
+            expires_at=moment(float(expiry)) if expiry else None,
+        )

@@ -22,7 +22,7 @@ from poimen_tasks.dispatch.publish import LANE_TASK
 from poimen_tasks.errors import SettingsError
 from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
 from poimen_tasks.store import Store
-from poimen_tasks.store.server import running_url
+from poimen_tasks.store.directory_lock import running_url
 
 __all__ = [
     "app_options",

@@ -20,7 +20,7 @@ from poimen_tasks.dispatch.registry import task_of
 from poimen_tasks.errors import InvalidArgument, UnsupportedWork
 from poimen_tasks.ids import check_labels
 from poimen_tasks.model import Item
-from poimen_tasks.store.wire import CHUNK, KIND_ARGS, KIND_FULL, KIND_SINGLE
+from poimen_tasks.store.chunk_blob import CHUNK, KIND_ARGS, KIND_FULL, KIND_SINGLE
 
 if TYPE_CHECKING:
     from celery import Celery

@@ -8,7 +8,7 @@ from poimen_tasks.cache_key import NO_DIGEST, key_of_call
 from poimen_tasks.dispatch.chunks import Chunk
 from poimen_tasks.dispatch.routing import Router
 from poimen_tasks.policy import CachePolicy, policy_of
-from poimen_tasks.store.wire import KIND_ARGS, KIND_SINGLE
+from poimen_tasks.store.chunk_blob import KIND_ARGS, KIND_SINGLE
 
 if TYPE_CHECKING:
     from celery import Celery

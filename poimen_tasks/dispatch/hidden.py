@@ -18,8 +18,8 @@ from poimen_tasks import codec
 from poimen_tasks.dispatch.routing import ROUTE_OPTIONS, Router
 from poimen_tasks.dispatch.signatures import CANVAS, EACH_TASK, INTERNAL_OPTIONS, plain_signature
 from poimen_tasks.errors import SerializationError
+from poimen_tasks.store.chunk_blob import KIND_FULL, encode_chunk
 from poimen_tasks.store.scripts import pack_parts
-from poimen_tasks.store.wire import KIND_FULL, encode_chunk
 
 if TYPE_CHECKING:
     from celery import Celery

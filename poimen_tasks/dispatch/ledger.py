@@ -15,7 +15,8 @@ from typing import Any
 from poimen_tasks.dispatch.outcomes import STATUSES, cursor_start, decode_blob, queue_waits, start_times
 from poimen_tasks.dispatch.spread import spread
 from poimen_tasks.model import ItemStatus, Outcome
-from poimen_tasks.store.wire import OutcomeColumns, decode_outcomes, expand_ranges
+from poimen_tasks.store.outcome_blob import OutcomeColumns, decode_outcomes
+from poimen_tasks.store.ranges import expand_ranges
 
 __all__ = ["Ledger"]
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from poimen_tasks.errors import InvalidArgument, SerializationError
 from poimen_tasks.model import ErrorInfo, ItemStatus, Outcome
-from poimen_tasks.store.wire import OutcomeColumns, decode_outcomes, expand_ranges
+from poimen_tasks.store.outcome_blob import OutcomeColumns, decode_outcomes
+from poimen_tasks.store.ranges import expand_ranges
 
 __all__ = ["ENTRY", "STATUSES", "cursor_start", "decode_blob", "queue_waits", "resume_at", "start_times"]
 

@@ -18,8 +18,8 @@ from poimen_tasks.dispatch.chunks import Chunk, source_of
 from poimen_tasks.dispatch.digests import Digester
 from poimen_tasks.dispatch.routing import Router
 from poimen_tasks.errors import DuplicateItem, InvalidArgument, PayloadTooLarge, SerializationError
+from poimen_tasks.store.chunk_blob import BIG_CALL, CHUNK, KIND_ARGS, KIND_FULL, KIND_SINGLE, encode_chunk
 from poimen_tasks.store.values import Part, Slice
-from poimen_tasks.store.wire import BIG_CALL, CHUNK, KIND_ARGS, KIND_FULL, KIND_SINGLE, encode_chunk
 
 if TYPE_CHECKING:
     from celery import Celery

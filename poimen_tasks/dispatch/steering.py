@@ -9,11 +9,11 @@ from poimen_tasks._checks import words
 from poimen_tasks.dispatch.gather import gather
 from poimen_tasks.dispatch.options import concurrency_limit
 from poimen_tasks.errors import InvalidArgument
-from poimen_tasks.ids import check_name
+from poimen_tasks.ids import check_actor
 from poimen_tasks.model import ItemStatus
+from poimen_tasks.store.chunk_blob import CHUNK
 from poimen_tasks.store.scripts import tickets_of
 from poimen_tasks.store.values import Ticket
-from poimen_tasks.store.wire import CHUNK
 
 if TYPE_CHECKING:
     from poimen_tasks.dispatch.runtime import Runtime
@@ -37,7 +37,7 @@ def refuse_scope(options: Mapping[str, Any], what: str) -> None:
 
 def cancel(runtime: Runtime, batch: str, *, reason: str, actor: str | None, terminate: bool) -> None:
     """Start no further item, and give those that wait their outcome, some at a time."""
-    who, left = _checked(actor), 1
+    who, left = check_actor(actor), 1
     while left:
         reply = runtime.store().scripts.cancel_batch(batch, reason=words(reason), actor=who, terminate=terminate)
         _publish(runtime, tickets_of(reply))
@@ -47,12 +47,12 @@ def cancel(runtime: Runtime, batch: str, *, reason: str, actor: str | None, term
 def set_concurrency(runtime: Runtime, batch: str, concurrency: Any, *, actor: str | None) -> None:
     """Write the limit, and publish the tickets that a higher one lacks."""
     limit = concurrency_limit(concurrency, runtime.settings.batch_concurrency)
-    _publish(runtime, runtime.store().scripts.set_concurrency(batch, limit, actor=_checked(actor)))
+    _publish(runtime, runtime.store().scripts.set_concurrency(batch, limit, actor=check_actor(actor)))
 
 
 def retry_failed(runtime: Runtime, batch: str, *, actor: str | None) -> int:
     """Put the failed items back, some at a time, in a new round. Returns how many."""
-    who, store = _checked(actor), runtime.store()
+    who, store = check_actor(actor), runtime.store()
     round_ = int(store.reads.field(batch, "round")[0] or 0) + 1
     store.reads.status(batch)  # raises for an unknown batch
     failed, retried = _failed_positions(store, batch), 0
@@ -77,10 +77,6 @@ def _failed_positions(store: Store, batch: str) -> list[tuple[int, int, int]]:
             part = views[position // CHUNK].part(position % CHUNK)
             found.append((position, part, ledger.ordinal(position)))
     return found
-
-
-def _checked(actor: str | None) -> str:
-    return check_name(actor, "actor") if actor is not None else "unknown"
 
 
 def _publish(runtime: Runtime, tickets: Sequence[Ticket]) -> None:

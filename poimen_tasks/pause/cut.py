@@ -16,32 +16,19 @@ The hidden batches of a batch's callbacks stand behind it, in the same form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from poimen_tasks.pause.portions import PIECE, portions
 from poimen_tasks.pause.snapshot_file import SnapshotWriter
 from poimen_tasks.pause.summary import StageSummary
 from poimen_tasks.store import Store
+from poimen_tasks.store.chunk_blob import CHUNK, ChunkView
 from poimen_tasks.store.snapshot_reads import BatchCut, ChunkRow, Hidden
-from poimen_tasks.store.wire import CHUNK, ChunkView
 
 __all__ = ["Taker"]
 
-_PIECE = 1 << 20
-
-
-def _by_bytes(rows: Sequence[Any], size: Callable[[Any], int]) -> Iterator[list[Any]]:
-    """The rows in portions of about a megabyte and at most 1,000 rows."""
-    some: list[Any] = []
-    held = 0
-    for row in rows:
-        if some and (held + size(row) > _PIECE or len(some) >= 1000):
-            yield some
-            some, held = [], 0
-        some.append(row)
-        held += size(row)
-    if some:
-        yield some
+_MOST_ROWS = 1000
 
 
 class Taker:
@@ -49,7 +36,7 @@ class Taker:
 
     Args:
         store: where they are.
-        write: takes a section.
+        writer: takes its sections.
         progress: told of each portion how many items it had.
     """
 
@@ -92,12 +79,12 @@ class Taker:
         self.write("batch", batch, [[name, value] for name, value in record.items()], now, total)
 
     def _index(self, index: bytes) -> None:
-        for at in range(0, len(index), _PIECE):
-            self.write("index", at, index[at : at + _PIECE])
+        for at in range(0, len(index), PIECE):
+            self.write("index", at, index[at : at + PIECE])
 
     def _carried(self, attempts: Any, delayed: Any, checkpoints: Any) -> None:
         for kind, rows in (("attempts", attempts), ("delayed", delayed), ("checkpoints", checkpoints)):
-            for some in _by_bytes(rows, lambda row: len(row[1])):
+            for some in portions(rows, lambda row: len(row[1]), most=_MOST_ROWS):
                 self.write(kind, [_row(kind, row) for row in some])
 
     def _items(self, cut: BatchCut, total: int, summary: StageSummary) -> None:
@@ -105,7 +92,7 @@ class Taker:
         digests = self._reads.has_digests(cut.batch)
         for rows in self._reads.chunks(cut.batch, total, named=named, digests=digests):
             summary.note_chunks(rows)
-            for some in _by_bytes(rows, lambda row: len(row.blob)):
+            for some in portions(rows, lambda row: len(row.blob), most=_MOST_ROWS):
                 self.write("chunks", [list(row) for row in some])
             if big:
                 self._big(cut.batch, rows)

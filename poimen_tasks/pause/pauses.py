@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Unpack
 
 from poimen_tasks._checks import MOST_SECONDS, check_count, check_flag, check_number, words
 from poimen_tasks.errors import InvalidArgument, NotPaused, PauseTimeout, StaleEpoch
-from poimen_tasks.ids import check_label, check_name
+from poimen_tasks.ids import check_actor, check_label
 from poimen_tasks.pause.receipt import PauseReceipt
 from poimen_tasks.pause.scope import Scope
 from poimen_tasks.pause.state import HeldBack, PauseState, PauseStats
 from poimen_tasks.pause.typed import PauseOptions, ResumeOptions, own_options
-from poimen_tasks.store.wire import expand_ranges
+from poimen_tasks.store.ranges import expand_ranges
 
 if TYPE_CHECKING:
     from poimen_tasks.pause.typed import OtherScopes, ScopeOptions
@@ -74,7 +74,7 @@ class Pauses:
         reply = self._store().pauses.pause_scope(
             found.text,
             reason=words(reason),
-            actor=_actor(actor),
+            actor=check_actor(actor),
             grace=0.0 if grace is None and terminate else grace,
             terminate=terminate,
             expires=expires,
@@ -103,7 +103,7 @@ class Pauses:
             reply = scripts.resume_scope(
                 found.text,
                 reason=words(reason),
-                actor=_actor(actor),
+                actor=check_actor(actor),
                 rate=rate,
                 epoch=epoch,
                 request_id="" if request_id is None else check_label(request_id, "request id"),
@@ -141,7 +141,7 @@ class Pauses:
         """
         found = Scope.among({"workflow": workflow, **scope}, "actor")
         try:
-            known = self._store().pauses.reset_scope(found.text, actor=_actor(actor))
+            known = self._store().pauses.reset_scope(found.text, actor=check_actor(actor))
         except InvalidArgument:
             raise InvalidArgument(f"{found} is paused: resume it first") from None
         self._seen.pop(found, None)
@@ -244,7 +244,3 @@ class Pauses:
         if scope not in self._seen:
             self._seen[scope] = self._store().pause_reads.last_signal(scope.text)
         return self._seen[scope]
-
-
-def _actor(actor: str | None) -> str:
-    return "unknown" if actor is None else check_name(actor, "actor")

@@ -12,7 +12,7 @@ from poimen_tasks._checks import MOST_SECONDS, check_number
 from poimen_tasks.errors import NotPaused, PauseTimeout
 from poimen_tasks.model import moment
 from poimen_tasks.pause.scope import Scope
-from poimen_tasks.store.wire import expand_ranges
+from poimen_tasks.store.ranges import expand_ranges
 
 if TYPE_CHECKING:
     from poimen_tasks.store import Store

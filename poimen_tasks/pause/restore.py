@@ -13,16 +13,16 @@ from typing import Any
 import msgpack
 
 from poimen_tasks.errors import SnapshotCorrupt
+from poimen_tasks.pause.portions import portions
 from poimen_tasks.pause.snapshot_file import SnapshotReader
 from poimen_tasks.store import Store
+from poimen_tasks.store.chunk_blob import CHUNK
 from poimen_tasks.store.snapshot_scripts import Piece
 from poimen_tasks.store.values import Ticket
-from poimen_tasks.store.wire import CHUNK
 
 __all__ = ["Restorer"]
 
 _SOME = 500
-_PIECE = 1 << 20
 _NONE = b"\0\0\0\0"
 #: Tickets from before may still be in a broker that was not replaced: those of now have larger numbers.
 _LATER = 1_000_000
@@ -30,19 +30,6 @@ _RECOUNTED = frozenset({b"pending", b"delayed", b"waiting", b"running", b"restor
 _GONE = (b"c:", b"qt:", b"ql:", b"kill:")
 _CAME_BACK, _DELAYED = 1, 2
 Publish = Callable[[Sequence[Ticket], dict[str, Any]], None]
-
-
-def _portions(rows: Sequence[Any], size: Callable[[Any], int], most: int = _SOME) -> Iterator[list[Any]]:
-    some: list[Any] = []
-    held = 0
-    for row in rows:
-        if some and (len(some) >= most or held + size(row) > _PIECE):
-            yield some
-            some, held = [], 0
-        some.append(row)
-        held += size(row)
-    if some:
-        yield some
 
 
 class _Lists:
@@ -108,14 +95,14 @@ class _Batch:
         elif kind == "chunks":
             yield from self._put_chunks(values[0])
         elif kind == "outcomes":
-            for some in _portions(values[0], lambda row: len(row[1])):
+            for some in portions(values[0], lambda row: len(row[1]), most=_SOME):
                 yield Piece({"outcomes": [[row[0], bool(row[2])] for row in some]}, tuple(row[1] for row in some))
         elif kind in ("attempts", "checkpoints", "big"):
             rows = values[0] if kind == "big" else [row for row in values[0] if self._is_open(row[0])]
             if kind == "attempts":
                 for position, _ in rows:
                     self._flags[position] |= _CAME_BACK
-            for some in _portions(rows, lambda row: len(row[1])):
+            for some in portions(rows, lambda row: len(row[1]), most=_SOME):
                 yield Piece({kind: [row[0] for row in some]}, tuple(row[1] for row in some))
 
     def _is_open(self, position: int) -> bool:
@@ -129,11 +116,11 @@ class _Batch:
                 self._flags[position] |= _DELAYED
                 kept.append((member, due))
         self._delayed += len(kept)
-        for some in _portions(kept, lambda _row: 1):
+        for some in portions(kept, lambda _row: 1, most=_SOME):
             yield Piece({"delayed": [word for member, due in some for word in (repr(float(due)), member)]})
 
     def _put_chunks(self, rows: list[list[Any]]) -> Iterator[Piece]:
-        for some in _portions(rows, lambda row: len(row[1]), 2 if any(row[2] for row in rows) else 7):
+        for some in portions(rows, lambda row: len(row[1]), most=2 if any(row[2] for row in rows) else 7):
             request: dict[str, Any] = {"chunks": [row[0] for row in some]}
             payloads = [row[1] for row in some]
             for name, column in (("names", 2), ("digests", 3)):

@@ -9,16 +9,11 @@ from typing import Any
 from poimen_tasks import codec
 from poimen_tasks._checks import MOST_SECONDS, check_list, check_number, expected
 from poimen_tasks.errors import InvalidArgument
-from poimen_tasks.ids import check_labels, check_name
+from poimen_tasks.ids import check_labels
 from poimen_tasks.pause.snapshot import MOST_TASKS
 from poimen_tasks.pause.summary import StageSummary
 
-__all__ = ["actor_of", "generation_of", "live_fields", "moment_of", "plain_fields", "task_fields"]
-
-
-def actor_of(actor: str | None) -> str:
-    """The actor, checked; `unknown` for none."""
-    return "unknown" if actor is None else check_name(actor, "actor")
+__all__ = ["generation_of", "live_fields", "moment_of", "plain_fields", "task_fields"]
 
 
 def generation_of(value: Any) -> int:

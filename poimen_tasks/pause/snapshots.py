@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import secrets
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from poimen_tasks._checks import check_flag, words
-from poimen_tasks._version import __version__
 from poimen_tasks.errors import (
     LayoutMismatch,
     PoimenError,
@@ -22,28 +19,19 @@ from poimen_tasks.errors import (
     SnapshotNotFound,
     SnapshotTooNew,
 )
-from poimen_tasks.ids import check_labels, check_name
-from poimen_tasks.pause.cut import Taker
+from poimen_tasks.ids import check_actor, check_labels, check_name
+from poimen_tasks.pause.catalogue import Catalogue
 from poimen_tasks.pause.restore import Publish
 from poimen_tasks.pause.revive import Revival
 from poimen_tasks.pause.snapshot import Snapshot, SnapshotStats
-from poimen_tasks.pause.snapshot_file import SnapshotWriter
 from poimen_tasks.pause.snapshot_shelf import Shelf
-from poimen_tasks.pause.snapshot_words import (
-    actor_of,
-    generation_of,
-    live_fields,
-    moment_of,
-    plain_fields,
-    task_fields,
-)
+from poimen_tasks.pause.snapshot_words import generation_of, moment_of, plain_fields, task_fields
+from poimen_tasks.pause.taking import take
 from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store
 from poimen_tasks.store.keys import LAYOUT
 
 __all__ = ["Snapshots"]
-
-log = logging.getLogger(__name__)
 
 
 def _quiet(_items: int) -> None:
@@ -81,6 +69,10 @@ class Snapshots:
     def _shelf(self) -> Shelf:
         settings = self._load_settings()
         return Shelf(settings.data_dir, namespace=settings.namespace, keep=settings.snapshot_keep)
+
+    @property
+    def _catalogue(self) -> Catalogue:
+        return Catalogue(self._shelf)
 
     # --- taking --------------------------------------------------------------------------------------------------
 
@@ -130,7 +122,7 @@ class Snapshots:
             SnapshotFailed: it could not be written; the one before is untouched.
             StoreUnavailable: Redis does not answer.
         """
-        name, who = check_name(workflow, "workflow"), actor_of(actor)
+        name, who = check_name(workflow, "workflow"), check_actor(actor)
         given = {
             "stage": stage if stage is None else check_name(stage, "stage"),
             **task_fields("completed", completed_tasks),
@@ -144,11 +136,15 @@ class Snapshots:
             "error": None if error is None else words(error, 2000),
         }
         own = {key: value for key, value in given.items() if value is not None}
-        snapshot = self._shelf.write(name, lambda file: self._fill(file, name, own, who, reason, progress or _quiet))
+        store = self._get_store()
+        told_why = {"actor": who, "reason": words(reason)}
+        snapshot = self._shelf.write(
+            name, lambda file: take(file, store, name, own=own, progress=progress or _quiet, **told_why)
+        )
         told = {"snapshot": snapshot.id, "host": socket.gethostname()[:200], "batches": len(snapshot.batches)}
         told |= {"items": snapshot.items, "bytes": snapshot.size, "taken": snapshot.timestamp.timestamp()}
-        self._get_store().snapshots.note_snapshot(
-            name, **told, actor=who, reason=words(reason), stage=snapshot.stage, error=(snapshot.error or "")[:500]
+        store.snapshots.note_snapshot(
+            name, **told, **told_why, stage=snapshot.stage, error=(snapshot.error or "")[:500]
         )
         return snapshot
 
@@ -165,50 +161,6 @@ class Snapshots:
                 f"workflow {workflow!r} is paused and stays so, but it was not kept: {error}"
             ) from error
 
-    def _fill(  # noqa: PLR0917 - called in one place
-        self,
-        file: IO[bytes],
-        workflow: str,
-        own: dict[str, Any],
-        actor: str,
-        reason: str,
-        progress: Callable[[int], None],
-    ) -> Snapshot:
-        store, settings = self._get_store(), self._load_settings()
-        told: dict[str, Any] = {
-            "id": secrets.token_hex(8),
-            "workflow": workflow,
-            "timestamp": store.reads.now(),
-            "actor": actor,
-            "reason": words(reason),
-            "version": __version__,
-            "layout": str(LAYOUT),
-            "namespace": settings.namespace,
-        }
-        self._refuse_part(workflow)
-        writer = SnapshotWriter(file, told)
-        taker = Taker(store, writer, progress)
-        names = store.reads.workflow_batches(workflow)
-        pauses = store.snapshots.pause_states([f"w:{workflow}", *(f"b:{batch}" for batch in names)])
-        pauses = {scope: state for scope, state in pauses.items() if state.get("state") == "paused"}
-        taker.write("pauses", pauses)
-        stages = [found for batch in names if (found := taker.take(batch)) is not None]
-        taker.end()
-        self._refuse_part(workflow)
-        told |= live_fields(stages) | own | {"pauses": pauses, "batches": [one.described() for one in stages]}
-        paused_at = pauses.get(f"w:{workflow}", {}).get("paused_at")
-        told["paused_at"] = float(paused_at) if paused_at else None
-        size = writer.finish(Snapshot.unpacked(told).packed())
-        return replace(Snapshot.unpacked(told), size=size)
-
-    def _refuse_part(self, workflow: str) -> None:
-        """A part of a workflow would take the place of the whole."""
-        if self._get_store().snapshots.is_restoring(workflow):
-            raise SnapshotConflict(
-                f"workflow {workflow!r} is being restored here, or that broke off: wait for it, or restore it again, "
-                "before a new snapshot is taken"
-            )
-
     # --- looking -------------------------------------------------------------------------------------------------
 
     def latest(self, workflow: str, *, generation: int = 0) -> Snapshot:
@@ -223,12 +175,7 @@ class Snapshots:
             SnapshotCorrupt: its file is torn, was altered, or is no snapshot.
             SnapshotTooNew: a newer version of this package wrote it.
         """
-        name, shelf = check_name(workflow, "workflow"), self._shelf
-        path = shelf.path(name, generation_of(generation))
-        if not shelf.is_there(path):
-            which = f" of generation {generation}" if generation else ""
-            raise SnapshotNotFound(f"workflow {name!r} has no snapshot{which} in {str(shelf.directory)!r}")
-        return shelf.value(path, generation)
+        return self._catalogue.find(check_name(workflow, "workflow"), generation_of(generation))
 
     def has(self, workflow: str) -> bool:
         """Whether a workflow has a snapshot that can be read."""
@@ -243,19 +190,7 @@ class Snapshots:
 
         A file that cannot be read is told in the log and left out.
         """
-        found = [one for one in self._readable() if generations or one.generation == 0]
-        return sorted(found, key=lambda one: one.timestamp, reverse=True)
-
-    def _readable(self) -> Iterator[Snapshot]:
-        shelf = self._shelf
-        for generation, path in shelf.files():
-            if generation < 0:
-                log.warning("left out: %s is no snapshot of ours: it is named otherwise, or a link", path)
-                continue
-            try:
-                yield shelf.value(path, generation)
-            except (SnapshotNotFound, SnapshotCorrupt, SnapshotTooNew) as error:
-                log.warning("left out: %s", error)
+        return self._catalogue.all(generations=generations)
 
     def last(self) -> Snapshot | None:
         """The newest snapshot of all workflows; None when there is none."""
@@ -263,21 +198,7 @@ class Snapshots:
 
     def stats(self) -> SnapshotStats:
         """How many there are, and how large."""
-        found, size, files = list(self._readable()), 0, 0
-        for _, path in self._shelf.files():
-            files += 1
-            for one in (path, path.with_name(path.name + ".json")):
-                size += one.lstat().st_size if one.exists() else 0
-        times = [one.timestamp for one in found]
-        return SnapshotStats(
-            count=len(found),
-            workflows=len({one.workflow for one in found}),
-            bytes=size,
-            corrupt=files - len(found),
-            oldest=min(times, default=None),
-            newest=max(times, default=None),
-            directory=str(self.directory),
-        )
+        return self._catalogue.stats()
 
     # --- removing ------------------------------------------------------------------------------------------------
 
@@ -287,12 +208,7 @@ class Snapshots:
 
     def clear_older_than(self, age: float | timedelta | datetime) -> int:
         """Remove snapshots that are older than so many seconds, a timedelta, or a moment. Returns how many."""
-        limit, shelf, gone = moment_of(age), self._shelf, 0
-        for one in self.all(generations=True):
-            if one.timestamp < limit:
-                shelf.remove_one(shelf.path(one.workflow, one.generation))
-                gone += 1
-        return gone
+        return self._catalogue.remove_older(moment_of(age))
 
     # --- bringing back -------------------------------------------------------------------------------------------
 
@@ -335,7 +251,7 @@ class Snapshots:
                 f"the snapshot of workflow {snapshot.workflow!r} has layout {snapshot.layout}, this version reads "
                 f"layout {LAYOUT}: restore it with version {snapshot.version}"
             )
-        who = actor_of(actor)
+        who = check_actor(actor)
         try:
             revival = Revival(
                 self._get_store(), snapshot, actor=who, reason=words(reason), publish=self._publish,

@@ -8,9 +8,11 @@ from typing import Any
 from poimen_tasks import codec
 from poimen_tasks.errors import SerializationError
 from poimen_tasks.pause.snapshot import MOST_TASKS
+from poimen_tasks.store.chunk_blob import CHUNK, ChunkView
+from poimen_tasks.store.outcome_blob import decode_outcomes
+from poimen_tasks.store.ranges import expand_ranges
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.snapshot_reads import BatchCut, ChunkRow
-from poimen_tasks.store.wire import CHUNK, ChunkView, decode_outcomes, expand_ranges
 
 __all__ = ["StageSummary"]
 

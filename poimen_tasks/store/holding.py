@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from poimen_tasks.store.client import Client
-from poimen_tasks.store.wire import expand_ranges
+from poimen_tasks.store.ranges import expand_ranges
 
 __all__ = ["Holding", "read_holdings"]
 

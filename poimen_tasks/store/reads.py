@@ -9,11 +9,11 @@ import msgpack
 
 from poimen_tasks.errors import BatchNotFound
 from poimen_tasks.model import BatchStatus
+from poimen_tasks.store.chunk_blob import CHUNK, ChunkView
 from poimen_tasks.store.client import Client
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.status import read_statuses
 from poimen_tasks.store.values import Part
-from poimen_tasks.store.wire import CHUNK, ChunkView
 
 __all__ = ["Entry", "Reads", "WorkerInfo"]
 

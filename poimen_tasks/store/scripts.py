@@ -9,8 +9,8 @@ from typing import Any
 import msgpack
 
 from poimen_tasks.store.client import Client
+from poimen_tasks.store.ranges import expand_ranges
 from poimen_tasks.store.values import Appended, Opened, Part, Reaped, Revoked, Sealed, Slice, Ticket, WaitingCall
-from poimen_tasks.store.wire import expand_ranges
 
 __all__ = ["Scripts", "calls_of", "pack_parts", "tickets_of", "unpack_parts"]
 

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from poimen_tasks import codec
 from poimen_tasks.app import Poimen
 from poimen_tasks.defaults import DEFAULTS
 from poimen_tasks.errors import SettingsError
+from poimen_tasks.serializer import register
 from poimen_tasks.settings import Settings
 from poimen_tasks.store.server import EmbeddedServer, find_binary
 from poimen_tasks.testing.redirect import CELERY_VARIABLES, redirected
@@ -82,7 +82,7 @@ class _OwnTasks(Celery):
 
 @pytest.fixture(scope="session")
 def _poimen_spare() -> Iterator[Poimen]:
-    codec.register()
+    register()
     app = _OwnTasks("tests", set_as_current=False, backend="redis://")
     app.conf.update(DEFAULTS)
     app.finalize()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from poimen_tasks._urls import REDIS_SCHEMES
 from poimen_tasks.defaults import is_own
-from poimen_tasks.worker.celery_compat import forget_connections
+from poimen_tasks.worker.celery_compat.app_state import forget_connections
 
 if TYPE_CHECKING:
     from celery import Celery

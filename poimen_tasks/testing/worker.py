@@ -16,7 +16,7 @@ from celery.worker import WorkController
 from celery.worker import state as worker_state
 
 from poimen_tasks.errors import PoimenError
-from poimen_tasks.worker.celery_compat import own_queues
+from poimen_tasks.worker.celery_compat.app_state import own_queues
 
 if TYPE_CHECKING:
     from celery import Celery

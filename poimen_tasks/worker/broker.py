@@ -11,13 +11,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, Full, Queue
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.store.values import Ticket, WaitingCall
 
 if TYPE_CHECKING:
     from celery import Celery
+
+    from poimen_tasks.worker.publisher import Publisher
 
 __all__ = ["BrokerThread", "QueueDepths"]
 
@@ -74,12 +76,23 @@ class QueueDepths:
         return self._channel
 
 
+class Following(Protocol):
+    """What a script's reply says when something may go on."""
+
+    @property
+    def tickets(self) -> Sequence[Ticket]:
+        """Tickets of batches."""
+
+    @property
+    def calls(self) -> Sequence[WaitingCall]:
+        """Plain calls that waited."""
+
+
 class BrokerThread:
     """Publishes tickets and looks at queues, so that the keeper need not wait for the broker.
 
     Args:
-        publish: publishes tickets.
-        publish_calls: publishes plain calls that waited.
+        publisher: publishes tickets, and plain calls that waited.
         check: looks after overdue tickets, given as the store names them.
         look: called once a period.
         period: seconds.
@@ -87,15 +100,13 @@ class BrokerThread:
 
     def __init__(
         self,
+        publisher: Publisher,
         *,
-        publish: Callable[[Sequence[Ticket]], None],
-        publish_calls: Callable[[Sequence[WaitingCall]], None],
         check: Callable[[list[list[str]]], None],
         look: Callable[[], None],
         period: float,
     ) -> None:
-        self._publish = publish
-        self._publish_calls = publish_calls
+        self._publisher = publisher
         self._check = check
         self._look = look
         self._period = period
@@ -118,12 +129,17 @@ class BrokerThread:
     def issue(self, tickets: Sequence[Ticket]) -> None:
         """Have tickets published; never waits."""
         if tickets:
-            self._send(partial(self._publish, tickets), f"{len(tickets)} tickets")
+            self._send(partial(self._publisher.tickets, tickets), f"{len(tickets)} tickets")
 
     def release(self, calls: Sequence[WaitingCall]) -> None:
         """Have plain calls published that waited; never waits."""
         if calls:
-            self._send(partial(self._publish_calls, calls), f"{len(calls)} calls")
+            self._send(partial(self._publisher.calls, calls), f"{len(calls)} calls")
+
+    def follow(self, reply: Following) -> None:
+        """Have published what may go on, by a script's reply; never waits."""
+        self.issue(reply.tickets)
+        self.release(reply.calls)
 
     def run(self, errand: Callable[[], None]) -> bool:
         """Have something done here; False when there is too much to do."""

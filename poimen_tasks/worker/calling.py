@@ -15,7 +15,7 @@ from poimen_tasks.dispatch.gather import gather_results
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.store.cache_scripts import Labels
 from poimen_tasks.worker.caching import CachedActivity, Kept
-from poimen_tasks.worker.celery_compat import Capture
+from poimen_tasks.worker.celery_compat.capture import Capture
 from poimen_tasks.worker.claim import Call, OpenItem
 from poimen_tasks.worker.item import Activity, Ended, Struck
 from poimen_tasks.worker.report import CANCELLED, FAILED

@@ -6,10 +6,11 @@ import logging
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from celery.exceptions import Ignore
+
 from poimen_tasks import codec, context
-from poimen_tasks.errors import Cancelled, StoreRefused, StoreUnavailable
+from poimen_tasks.errors import Cancelled, Paused, StoreRefused, StoreUnavailable
 from poimen_tasks.store.pause_scripts import ItemAsked
-from poimen_tasks.worker.celery_compat import PausedItem
 
 if TYPE_CHECKING:
     from poimen_tasks.worker.calling import LaneCalls
@@ -19,6 +20,10 @@ __all__ = ["Checkpoints"]
 log = logging.getLogger(__name__)
 
 _ASK_EVERY = 0.2
+
+
+class PausedItem(Paused, Ignore):
+    """What `checkpoint()` raises: Celery's own wrappers let it pass, and its tracer takes it for no failure."""
 
 
 class Checkpoints:

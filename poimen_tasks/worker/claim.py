@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from poimen_tasks import codec
-from poimen_tasks.store.wire import CHUNK, ChunkView, expand_ranges, ranges_of
+from poimen_tasks.store.chunk_blob import CHUNK, ChunkView
+from poimen_tasks.store.ranges import expand_ranges, ranges_of
 
 if TYPE_CHECKING:
     from poimen_tasks.store import Reads

@@ -10,18 +10,13 @@ Celery's part goes on beside it: a warm shutdown waits for the pool, a cold one 
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
-from types import FrameType
 from typing import TYPE_CHECKING
 
-from celery.worker import state as worker_state
-
-from poimen_tasks.errors import PoimenError, SnapshotConflict, SnapshotFailed
+from poimen_tasks.errors import PoimenError
 
 if TYPE_CHECKING:
     from poimen_tasks.pause.snapshots import Snapshots
@@ -29,7 +24,7 @@ if TYPE_CHECKING:
     from poimen_tasks.worker.keeper import Keeper
     from poimen_tasks.worker.shared import SharedState
 
-__all__ = ["SETTLING", "Departure", "heed_signals", "keep_workflows", "restore_all"]
+__all__ = ["SETTLING", "Departure"]
 
 log = logging.getLogger(__name__)
 
@@ -40,38 +35,6 @@ _ENDING = 5.0
 SETTLING = _STOPPING + 1.0
 """Seconds between the request to stop and the end of the pool: for bodies to stop, or to be ended, and to go back."""
 ACTOR = "worker"
-
-
-def heed_signals(leave: Callable[..., None]) -> None:
-    """Hear of a request to stop before Celery does: of a cold shutdown it tells others only when it is half over.
-
-    Only where this is a process of its own; elsewhere the handlers are not ours.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return
-    remapped = os.environ.get("REMAP_SIGTERM") == "SIGQUIT"
-    for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT):
-        before = signal.getsignal(number)
-        if callable(before) and before is not signal.default_int_handler:
-            signal.signal(
-                number, _then(leave, before, cold=number == signal.SIGQUIT or (remapped and number == signal.SIGTERM))
-            )
-
-
-def _then(leave: Callable[..., None], before: Callable[..., object], *, cold: bool) -> Callable[..., None]:
-    def heed(number: int, frame: FrameType | None) -> None:
-        leave(cold=cold)
-        try:
-            before(number, frame)
-        except NotImplementedError:
-            # Of a pool that cannot end a body (solo): we are within that body, and it is not to fail for this.
-            worker_state.should_terminate = True  # type: ignore[assignment]  # the stubs know None only
-        # Celery puts the handler of a cold shutdown in its place: Ctrl+C a second time is one.
-        after = signal.getsignal(number)
-        if number == signal.SIGINT and not cold and after is not heed and callable(after):
-            signal.signal(number, _then(leave, after, cold=True))
-
-    return heed
 
 
 class Departure:
@@ -108,7 +71,7 @@ class Departure:
         if limits:
             self._deadline = min(self._deadline, monotonic() + max(0.0, min(limits)))
         if self._begun.acquire(blocking=False):
-            log.info("leaving: no further item begins here, %d lanes end", len(self._keeper.lanes()))
+            log.info("leaving: no further item begins here, %d lanes end", len(self._keeper.lanes.all()))
             # The interpreter is on its way out; or the signal came while gevent's loop ran, which must not wait for the
             # thread to say that it has started: it is under way then.
             with suppress(RuntimeError, AssertionError):
@@ -125,11 +88,11 @@ class Departure:
         try:
             if not self._wait(lambda: self._deadline):
                 self._shared.stopping = True
-                log.warning("the grace is over: %d lanes are asked to stop", len(self._keeper.lanes()))
+                log.warning("the grace is over: %d lanes are asked to stop", len(self._keeper.lanes.all()))
                 stop_at = monotonic() + _STOPPING
                 if not self._wait(lambda: stop_at):
                     self._end_lanes()
-            keep_workflows(self._keeper.store, self._snapshots, self._keeper.served())
+            _keep_workflows(self._keeper.store, self._snapshots, self._keeper.lanes.served())
         except Exception:
             log.exception("leaving: unexpected error; what runs here is given to others when its lease is over")
         finally:
@@ -139,33 +102,32 @@ class Departure:
     def _wait(self, until: Callable[[], float]) -> bool:
         """Wait for the lanes to end. False when it is time to stop waiting."""
         pause = threading.Event()
-        while self._keeper.lanes():
+        while self._keeper.lanes.all():
             if monotonic() >= until():
                 return False
             pause.wait(_POLL)
         return True
 
     def _end_lanes(self) -> None:
-        for lane in self._keeper.lanes():
-            self._keeper.end_lane(lane, "the worker leaves")
+        for lane in self._keeper.lanes.all():
+            self._keeper.lanes.end(lane, "the worker leaves")
         ended = monotonic() + _ENDING
         self._wait(lambda: ended)
 
 
-def keep_workflows(store: Store, snapshots: Snapshots, batches: list[str]) -> list[str]:
-    """Take snapshots of the workflows of these batches that are not over. Returns their ids; errors are logged."""
-    kept: dict[str, bool] = {}
+def _keep_workflows(store: Store, snapshots: Snapshots, batches: list[str]) -> None:
+    """Take snapshots of the workflows of these batches that are not over; errors are logged."""
+    kept = set()
     for batch in batches:
         try:
             workflow = _open_workflow(store, batch)
             if workflow is None or workflow in kept:
                 continue
             snapshot = snapshots.create(workflow, actor=ACTOR, reason="the worker leaves")
-            kept[workflow] = True
+            kept.add(workflow)
             log.info("workflow %s is kept in snapshot %s", workflow, snapshot.id)
-        except (SnapshotFailed, PoimenError) as error:
+        except PoimenError as error:
             log.warning("batch %s: its workflow was not kept: %s", batch, error)
-    return list(kept)
 
 
 def _open_workflow(store: Store, batch: str) -> str | None:
@@ -174,30 +136,3 @@ def _open_workflow(store: Store, batch: str) -> str | None:
     if workflow is None or (over == b"1" and not int(callbacks or 0)):
         return None
     return workflow.decode()
-
-
-def restore_all(store: Store, snapshots: Snapshots) -> list[str]:
-    """Restore the newest snapshot of each workflow, when the store is empty. Returns the workflows; errors are logged.
-
-    What was paused stays so. Of several workers that begin at once one restores each of them.
-    """
-    restored: list[str] = []
-    if not snapshots.directory.is_dir() or not store.snapshots.is_empty():
-        return restored
-    for snapshot in snapshots.all():
-        if snapshot.namespace != store.settings.namespace:
-            continue  # of others that share the directory
-        if all(
-            batch.get("state") not in ("open", "cancelling") and not batch.get("callbacks_pending")
-            for batch in snapshot.batches
-        ):
-            continue
-        try:
-            snapshots.restore(snapshot.workflow, resume=False, actor=ACTOR, reason="the store was empty")
-            restored.append(snapshot.workflow)
-            log.warning("workflow %s: restored from snapshot %s", snapshot.workflow, snapshot.id)
-        except SnapshotConflict as error:
-            log.info("workflow %s: not restored here: %s", snapshot.workflow, error)
-        except PoimenError as error:
-            log.error("workflow %s: not restored: %s", snapshot.workflow, error)  # noqa: TRY400 - an error in words
-    return restored

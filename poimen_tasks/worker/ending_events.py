@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from poimen_tasks.store.wire import CHUNK
+from poimen_tasks.store.chunk_blob import CHUNK
 from poimen_tasks.worker.events import EventStream, TaskEvent, failure_text
 from poimen_tasks.worker.lane_events import item_received
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from poimen_tasks.store.values import Part, Ticket, WaitingCall
 from poimen_tasks.worker.events import EventStream
 from poimen_tasks.worker.pace import Paces
 from poimen_tasks.worker.pools import Pool
+from poimen_tasks.worker.publisher import Publisher
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -24,8 +24,7 @@ class LaneHost:
     """What a process offers its lanes.
 
     Attributes:
-        publish: publishes tickets; never raises for an unreachable broker.
-        publish_calls: publishes plain calls that waited for a result; never raises either.
+        publisher: publishes tickets, and plain calls that waited for a result.
         leaving: True when the worker shuts down.
         stopping: True when it does, and the grace of running items is over.
         known_elsewhere: whether another worker knows a task (and serves a queue) that this one does not know.
@@ -40,8 +39,7 @@ class LaneHost:
     hostname: str
     paces: Paces
     tracers: dict[str, Any]
-    publish: Callable[[Sequence[Ticket], dict[str, Sequence[Part]]], None]
-    publish_calls: Callable[[Sequence[WaitingCall]], None]
+    publisher: Publisher
     leaving: Callable[[], bool]
     others_wait: Callable[[], bool]
     known_elsewhere: Callable[[str, str], bool]

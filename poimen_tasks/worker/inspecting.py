@@ -32,7 +32,7 @@ def poimen_items(state: Any, **_: Any) -> Any:
     keeper: Keeper | None = getattr(state.app.tasks.get(LANE_TASK), "keeper", None)
     if keeper is None:
         return {"error": "this worker serves no batches"}
-    lanes = keeper.lanes()
+    lanes = keeper.lanes.all()
     return _in_time(lambda: _rows(keeper.store, lanes))
 
 

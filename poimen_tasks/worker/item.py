@@ -14,7 +14,8 @@ from celery.utils.time import maybe_make_aware
 from poimen_tasks import codec
 from poimen_tasks.errors import Paused, SerializationError
 from poimen_tasks.store.values import Part
-from poimen_tasks.worker.celery_compat import Capture, build_item_tracer
+from poimen_tasks.worker.celery_compat.capture import Capture
+from poimen_tasks.worker.celery_compat.item_tracer import build_item_tracer
 from poimen_tasks.worker.failures import described
 from poimen_tasks.worker.limits import Timer
 from poimen_tasks.worker.report import CANCELLED, FAILED, SKIPPED, SUCCEEDED

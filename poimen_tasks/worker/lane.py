@@ -19,7 +19,8 @@ from poimen_tasks.store.scripts import new_owner, unpack_parts
 from poimen_tasks.store.values import Part
 from poimen_tasks.worker.caching import CachedActivity, Kept
 from poimen_tasks.worker.calling import LaneCalls
-from poimen_tasks.worker.celery_compat import Capture, capture_here, in_focus
+from poimen_tasks.worker.celery_compat.capture import Capture, capture_here
+from poimen_tasks.worker.celery_compat.stacks import in_focus
 from poimen_tasks.worker.checkpoints import Checkpoints
 from poimen_tasks.worker.claim import Call, Claim, OpenItem
 from poimen_tasks.worker.host import LaneHost

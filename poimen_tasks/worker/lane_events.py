@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 from poimen_tasks import codec
 from poimen_tasks.dispatch.publish import LANE_TASK
+from poimen_tasks.store.columns import Encoded
+from poimen_tasks.store.ranges import expand_ranges
 from poimen_tasks.store.values import Part
-from poimen_tasks.store.wire import Encoded, expand_ranges
 from poimen_tasks.worker.claim import Call
 from poimen_tasks.worker.events import EventStream, TaskEvent, failure_text, short_repr, traceback_text
 from poimen_tasks.worker.report import CANCELLED, SKIPPED, SUCCEEDED, LaneReport

@@ -30,7 +30,7 @@ from poimen_tasks.dispatch.messages import (
 )
 from poimen_tasks.errors import LayoutMismatch, PoimenError, SettingsError, StoreRefused, StoreUnavailable
 from poimen_tasks.store.call_scripts import PlainCall
-from poimen_tasks.worker.celery_compat import ignored
+from poimen_tasks.worker.celery_compat.plain_tracer import ignored
 from poimen_tasks.worker.group_keys import refresh_period
 
 if TYPE_CHECKING:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from poimen_tasks.store.wire import Encoded, encode_outcomes, ranges_of
+from poimen_tasks.store.columns import Encoded
+from poimen_tasks.store.outcome_blob import encode_outcomes
+from poimen_tasks.store.ranges import ranges_of
 from poimen_tasks.worker.caching import Kept
 
 __all__ = ["CANCELLED", "FAILED", "SKIPPED", "SUCCEEDED", "LaneReport"]

@@ -126,7 +126,7 @@ class LaneSteps:
             self._events.reported(report, reply.get(b"revoked") or ())
         self._publish(tickets_of(reply))
         if b"calls" in reply:
-            self.host.publish_calls(calls_of(reply))
+            self.host.publisher.calls(calls_of(reply))
         return reply
 
     def _know_parts(self, reply: dict[bytes, Any]) -> None:
@@ -137,7 +137,7 @@ class LaneSteps:
 
     def _publish(self, tickets: list[Ticket]) -> None:
         if tickets:
-            self.host.publish(tickets, {self.batch: self.parts})
+            self.host.publisher.tickets(tickets, {self.batch: self.parts})
 
     # -- the watcher -----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import ModuleType
 
 from poimen_tasks.dispatch.hidden import hidden_id
-from poimen_tasks.store.wire import decode_outcomes, expand_ranges
+from poimen_tasks.store.outcome_blob import decode_outcomes
+from poimen_tasks.store.ranges import expand_ranges
 from tests.acceptance.conftest import APP
 from tests.conftest import ROOT, Workers, eventually
 

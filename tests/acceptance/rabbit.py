@@ -17,7 +17,7 @@ from typing import Self
 
 import amqp
 
-from poimen_tasks.store.server import _free_port
+from poimen_tasks.store.server_process import free_port
 from poimen_tasks.store.tether import tethered
 from tests.conftest import eventually
 
@@ -47,7 +47,7 @@ class Rabbit:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.port, self._dist_port, self._epmd_port = _free_port(), _free_port(), _free_port()
+        self.port, self._dist_port, self._epmd_port = free_port(), free_port(), free_port()
         self._name = f"poimen{secrets.token_hex(4)}@localhost"
         self._node: subprocess.Popen[bytes] | None = None
         self._mapper: subprocess.Popen[bytes] | None = None

@@ -16,7 +16,7 @@ from types import ModuleType
 import psutil
 import pytest
 
-from poimen_tasks.store.server import running_url
+from poimen_tasks.store.directory_lock import running_url
 from poimen_tasks.store.tether import tethered
 from tests.acceptance.conftest import APP
 from tests.conftest import ROOT, Workers, eventually, pid_exists

@@ -18,7 +18,7 @@ import pytest
 from poimen_tasks.audit.verify import verify
 from poimen_tasks.errors import AuditBacklog
 from poimen_tasks.store import Store
-from poimen_tasks.store.server import running_url
+from poimen_tasks.store.directory_lock import running_url
 from tests.acceptance.conftest import APP, imported
 from tests.acceptance.sealing import SealProcess, events, kinds, numbers, record, seal_all
 from tests.conftest import ROOT, Workers

@@ -28,7 +28,7 @@ from poimen_tasks.audit.segments import read_lines
 from poimen_tasks.audit.source import Source
 from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store
-from poimen_tasks.store.wire import encode_outcomes
+from poimen_tasks.store.outcome_blob import encode_outcomes
 from poimen_tasks.testing import eventually
 from tests.bench.apps import Bench
 from tests.bench.measure import Row, Target, middle

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Self
 
 from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store
+from poimen_tasks.store.ranges import expand_ranges
 from poimen_tasks.store.values import Ticket
-from poimen_tasks.store.wire import expand_ranges
 from tests.conftest import ROOT
 from tests.integration import lanes
 

@@ -10,10 +10,10 @@ from typing import Any
 from poimen_tasks.pause import Snapshots
 from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store
+from poimen_tasks.store.ranges import expand_ranges
 from poimen_tasks.store.scripts import pack_parts
 from poimen_tasks.store.snapshot_reads import BatchCut
 from poimen_tasks.store.snapshot_scripts import Piece
-from poimen_tasks.store.wire import expand_ranges
 from tests.integration import lanes
 
 

@@ -15,18 +15,11 @@ from poimen_tasks import codec
 from poimen_tasks.errors import BatchNotFound, LayoutMismatch
 from poimen_tasks.store import Refusal, Store
 from poimen_tasks.store.cache_scripts import Labels, Put
+from poimen_tasks.store.chunk_blob import CHUNK, KIND_SINGLE, encode_chunk
+from poimen_tasks.store.outcome_blob import OutcomeColumns, decode_outcomes, encode_outcomes
+from poimen_tasks.store.ranges import expand_ranges, ranges_of
 from poimen_tasks.store.scripts import new_owner, pack_parts, tickets_of
 from poimen_tasks.store.values import Part, Slice, Ticket
-from poimen_tasks.store.wire import (
-    CHUNK,
-    KIND_SINGLE,
-    OutcomeColumns,
-    decode_outcomes,
-    encode_chunk,
-    encode_outcomes,
-    expand_ranges,
-    ranges_of,
-)
 
 QUEUE = "q"
 STATUSES = ("ok", "failed", "cancelled", "skipped")

@@ -6,7 +6,7 @@ import pytest
 
 from poimen_tasks.errors import InvalidArgument
 from poimen_tasks.model import BatchState
-from poimen_tasks.store.wire import expand_ranges
+from poimen_tasks.store.ranges import expand_ranges
 from tests.integration import lanes
 from tests.integration.lanes import begin, open_batch
 

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 from poimen_tasks.errors import InvalidArgument, NotPaused, StaleEpoch
 from poimen_tasks.store import Store
 from poimen_tasks.store.keys import BATCH_KEYS, TABLE
-from poimen_tasks.store.wire import expand_ranges
+from poimen_tasks.store.ranges import expand_ranges
 from tests.integration import lanes
 from tests.integration.lanes import Lane
 

@@ -15,7 +15,8 @@ import redis
 from poimen_tasks.errors import SettingsError, StoreUnavailable
 from poimen_tasks.store import server as module
 from poimen_tasks.store import tether
-from poimen_tasks.store.server import EmbeddedServer, find_binary, running_url
+from poimen_tasks.store.directory_lock import running_url
+from poimen_tasks.store.server import EmbeddedServer, find_binary
 from poimen_tasks.store.tether import tethered
 from tests.conftest import ROOT, eventually, pid_exists
 
@@ -165,8 +166,8 @@ def test_running_url_of_nothing(tmp_path):
 
 def test_a_taken_port_is_replaced(own, tmp_path, monkeypatch, connect):
     """When somebody else's server answers on the port, the first start chooses another."""
-    ports = iter([own.port, module._free_port()])
-    monkeypatch.setattr(module, "_free_port", lambda: next(ports))
+    ports = iter([own.port, module.free_port()])
+    monkeypatch.setattr(module, "free_port", lambda: next(ports))
     with EmbeddedServer(tmp_path / "other", persistent=False) as server:
         assert server.port != own.port
         assert connect(server).ping()
@@ -223,7 +224,7 @@ def test_survives_the_thread_that_started_it(tmp_path):
         starter.start()
         starter.join()
         eventually(lambda: starter.native_id not in {thread.id for thread in psutil.Process().threads()})
-        assert module._serving_pid(server.port) == server.pid
+        assert module.serving_pid(server.port) == server.pid
     finally:
         server.stop()
 

@@ -6,8 +6,8 @@ import pytest
 
 from poimen_tasks.model import BatchState
 from poimen_tasks.store import Refusal
+from poimen_tasks.store.chunk_blob import ChunkView
 from poimen_tasks.store.values import Ticket
-from poimen_tasks.store.wire import ChunkView
 from tests.integration import lanes
 from tests.integration.lanes import Lane, begin, open_batch
 

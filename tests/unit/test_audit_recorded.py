@@ -17,7 +17,7 @@ from poimen_tasks.audit.expand import SEALER_TYPES, expand_lines
 from poimen_tasks.audit.lines import PRINTABLE, read_event
 from poimen_tasks.audit.recorded import recorded_lines
 from poimen_tasks.store.audit_scripts import RawEntry
-from poimen_tasks.store.wire import encode_outcomes
+from poimen_tasks.store.outcome_blob import encode_outcomes
 
 EPOCH, ID = "ab" * 20, "1795994842142-7"
 WORDS = st.text(max_size=12)

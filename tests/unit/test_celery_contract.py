@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,18 +18,13 @@ from celery.exceptions import Ignore
 from celery.worker.request import Request
 
 from poimen_tasks.errors import UnsupportedWork
-from poimen_tasks.store.wire import Encoded
-from poimen_tasks.worker import celery_compat
-from poimen_tasks.worker.celery_compat import (
-    Capture,
-    build_item_tracer,
-    capture_here,
-    forget_connections,
-    hasten_exit,
-    in_focus,
-    own_queues,
-    quicken_requests,
-)
+from poimen_tasks.store.columns import Encoded
+from poimen_tasks.worker.celery_compat.app_state import forget_connections, own_queues
+from poimen_tasks.worker.celery_compat.capture import Capture, KeptRetry, capture_here
+from poimen_tasks.worker.celery_compat.item_tracer import build_item_tracer
+from poimen_tasks.worker.celery_compat.pool_exit import hasten_exit
+from poimen_tasks.worker.celery_compat.stacks import in_focus, quicken_requests
+from tests.conftest import ROOT
 
 Run = Callable[..., Any]
 
@@ -64,6 +61,30 @@ def run(app: Celery) -> Iterator[Run]:
 
     yield run
     capture_here(outer)
+
+
+PRIVATE = ("celery.app.trace", "billiard.pool")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module and name that a file imports, with its full name."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_one_package_imports_what_is_private() -> None:
+    """Names that begin with an underscore, the tracer and billiard's pool are imported in `celery_compat` only."""
+    package = ROOT / "poimen_tasks"
+    found = {
+        path.relative_to(package).parts[:2]
+        for path in package.rglob("*.py")
+        for name in imported(path)
+        if name.startswith(("celery.", "kombu.", "billiard.")) and (name.startswith(PRIVATE) or "._" in name)
+    }
+    assert found == {("worker", "celery_compat")}
 
 
 def test_the_tracer_reads_what_we_replace() -> None:
@@ -177,7 +198,7 @@ def test_other_calls_of_the_same_task_are_untouched(app: Celery, run: Run) -> No
     run(plain)
     assert plain() == "True"
     assert plain.backend.as_uri() == app.backend.as_uri()
-    assert not isinstance(plain.signature_from_request(plain.request), celery_compat.KeptRetry)
+    assert not isinstance(plain.signature_from_request(plain.request), KeptRetry)
 
 
 def test_a_retry_that_goes_on_and_fails_is_a_retry(app: Celery, run: Run) -> None:

@@ -11,7 +11,7 @@ from celery import Celery
 from celery.app import trace
 from celery.exceptions import Ignore
 
-from poimen_tasks.worker.celery_compat import check_tracer, ignored
+from poimen_tasks.worker.celery_compat.plain_tracer import check_tracer, ignored
 
 NAME = "contract.double"
 

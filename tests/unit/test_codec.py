@@ -31,7 +31,6 @@ from hypothesis import strategies as st
 from kombu import serialization
 from kombu.exceptions import ContentDisallowed, DecodeError, EncodeError
 
-from poimen_tasks import codec
 from poimen_tasks.codec import (
     MAX_DEPTH,
     MAX_VALUES,
@@ -47,6 +46,7 @@ from poimen_tasks.codec import (
 )
 from poimen_tasks.errors import PayloadTooLarge, SerializationError
 from poimen_tasks.model import ErrorInfo, ItemStatus
+from poimen_tasks.serializer import CONTENT_TYPE, register
 
 Color = enum.Enum("Color", {"RED": "red"}, type=str)
 Level = enum.IntEnum("Level", ["LOW"])
@@ -560,7 +560,7 @@ def test_jsonable_refuses() -> None:
 
 @pytest.fixture
 def app() -> Celery:
-    codec.register()
+    register()
     app = Celery("shop", set_as_current=False, broker="memory://", backend="cache+memory://")
     app.conf.update(task_serializer="poimen", result_serializer="poimen", accept_content=["poimen"])
     return app
@@ -568,8 +568,8 @@ def app() -> Celery:
 
 def test_registered_with_kombu() -> None:
     """Kombu encodes and decodes with the codec under its name and content type."""
-    codec.register()
-    codec.register()
+    register()
+    register()
     content_type, encoding, data = serialization.dumps([1, {"a": UUID(int=1)}], serializer="poimen")
     assert (content_type, encoding, data) == ("application/x-poimen", "binary", encode([1, {"a": UUID(int=1)}]))
     assert serialization.loads(data, content_type, encoding, accept={content_type}) == [1, {"a": UUID(int=1)}]
@@ -577,13 +577,13 @@ def test_registered_with_kombu() -> None:
 
 def test_kombu_refuses_pickle_and_foreign_values() -> None:
     """With the codec accepted alone a pickle is refused unread, and bad values are kombu's own errors (fault K01)."""
-    codec.register()
+    register()
     with pytest.raises(ContentDisallowed):
-        serialization.loads(pickle.dumps(1), "application/x-python-serialize", "binary", accept={codec.CONTENT_TYPE})
+        serialization.loads(pickle.dumps(1), "application/x-python-serialize", "binary", accept={CONTENT_TYPE})
     with pytest.raises(EncodeError, match=r"message\[0\]: set is not carried"):
         serialization.dumps([{1}], serializer="poimen")
     with pytest.raises(DecodeError, match="encoded value"):
-        serialization.loads(b"\xc1", codec.CONTENT_TYPE, "binary", accept={codec.CONTENT_TYPE})
+        serialization.loads(b"\xc1", CONTENT_TYPE, "binary", accept={CONTENT_TYPE})
 
 
 def test_native_canvas_travels(app: Celery) -> None:

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 from poimen_tasks.audit.event import RESERVED
 from poimen_tasks.audit.expand import RECORDED
-from poimen_tasks.audit.wording import _ACTIONS, STATUSES, Head, describe
+from poimen_tasks.audit.header import Head
+from poimen_tasks.audit.wording import _ACTIONS, STATUSES, describe
 from tests.catalogue import documented
 from tests.conftest import ROOT
 

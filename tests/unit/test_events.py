@@ -9,8 +9,8 @@ import pytest
 from celery import Celery
 from celery.events.state import State
 
+from poimen_tasks.store.columns import pack_result
 from poimen_tasks.store.values import Part
-from poimen_tasks.store.wire import pack_result
 from poimen_tasks.worker.claim import Call
 from poimen_tasks.worker.events import EventStream, are_enabled, failure_text, short_repr, traceback_text
 from poimen_tasks.worker.lane_events import LaneEvents

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poimen_tasks.errors import InvalidId
-from poimen_tasks.ids import LABEL_RULE, NAME_RULE, check_label, check_labels, check_name
+from poimen_tasks.ids import LABEL_RULE, NAME_RULE, check_actor, check_label, check_labels, check_name
 
 RULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 NAMES = st.from_regex(RULE, fullmatch=True)
@@ -44,6 +44,14 @@ def test_bad_names(bad: str) -> None:
     with pytest.raises(InvalidId) as caught:
         check_name(bad, "batch id")
     assert str(caught.value).startswith(f"batch id: expected {NAME_RULE}, got ")
+
+
+def test_an_actor_is_a_name() -> None:
+    """Who acts is a name like any other; where nobody says who, it is unknown."""
+    assert check_actor("ann") == "ann"
+    assert check_actor(None) == "unknown"
+    with pytest.raises(InvalidId, match="actor: expected"):
+        check_actor("a\nb")
 
 
 @given(LABELS)

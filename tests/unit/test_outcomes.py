@@ -8,7 +8,8 @@ from poimen_tasks import codec
 from poimen_tasks.dispatch.outcomes import ENTRY, STATUSES, cursor_start, decode_blob, resume_at
 from poimen_tasks.errors import InvalidArgument, SerializationError
 from poimen_tasks.model import ItemStatus, Outcome
-from poimen_tasks.store.wire import encode_outcomes, pack_result
+from poimen_tasks.store.columns import pack_result
+from poimen_tasks.store.outcome_blob import encode_outcomes
 
 ROWS = st.lists(
     st.tuples(

@@ -13,7 +13,8 @@ from poimen_tasks.dispatch.ledger import Ledger
 from poimen_tasks.dispatch.report import BatchReport
 from poimen_tasks.dispatch.spread import spread
 from poimen_tasks.model import ItemStatus
-from poimen_tasks.store.wire import encode_outcomes, pack_result
+from poimen_tasks.store.columns import pack_result
+from poimen_tasks.store.outcome_blob import encode_outcomes
 
 
 def recorded(*blobs: bytes) -> Ledger:

@@ -24,8 +24,8 @@ from poimen_tasks.errors import (
 )
 from poimen_tasks.model import Item
 from poimen_tasks.settings import Settings
+from poimen_tasks.store.chunk_blob import CHUNK, ChunkView
 from poimen_tasks.store.values import Part, Slice
-from poimen_tasks.store.wire import CHUNK, ChunkView
 
 app = Celery("shop", broker="redis://localhost:1/0", set_as_current=False)
 SETTINGS = Settings(max_argument_bytes=100_000)

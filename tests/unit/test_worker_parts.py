@@ -9,7 +9,8 @@ from celery import Celery
 from celery.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
 
 from poimen_tasks import RetryPolicy, policy
-from poimen_tasks.store.wire import decode_outcomes, pack_result
+from poimen_tasks.store.columns import pack_result
+from poimen_tasks.store.outcome_blob import decode_outcomes
 from poimen_tasks.worker.limits import ItemTimer, can_enforce
 from poimen_tasks.worker.pace import MOST, Pace, Paces
 from poimen_tasks.worker.report import CANCELLED, FAILED, SUCCEEDED, LaneReport

@@ -9,19 +9,10 @@ from hypothesis import strategies as st
 
 from poimen_tasks import codec
 from poimen_tasks.errors import PayloadTooLarge, SerializationError
-from poimen_tasks.store.wire import (
-    KIND_ARGS,
-    KIND_FULL,
-    KIND_SINGLE,
-    ChunkView,
-    Encoded,
-    decode_outcomes,
-    encode_chunk,
-    encode_outcomes,
-    expand_ranges,
-    pack_result,
-    ranges_of,
-)
+from poimen_tasks.store.chunk_blob import KIND_ARGS, KIND_FULL, KIND_SINGLE, ChunkView, encode_chunk
+from poimen_tasks.store.columns import Encoded, pack_result
+from poimen_tasks.store.outcome_blob import decode_outcomes, encode_outcomes
+from poimen_tasks.store.ranges import expand_ranges, ranges_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 VALUES = st.recursive(
