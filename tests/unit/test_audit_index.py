@@ -295,7 +295,7 @@ def test_bad_questions(small, filters, error, said):
 def test_places_without_a_log(tmp_path):
     """A directory without a log, a file in its place, or a log that lost its checkpoint: each is one clear error."""
     (tmp_path / "file").write_text("x")
-    with pytest.raises(AuditUnavailable, match="no directory"):
+    with pytest.raises(AuditUnavailable, match="not a directory"):
         ask(tmp_path / "file").query()
     with pytest.raises(AuditUnavailable, match="there is no audit log"):
         AuditIndex.open(tmp_path)
@@ -308,7 +308,7 @@ def test_places_without_a_log(tmp_path):
 def test_a_directory_that_cannot_be_entered(tmp_path):
     """The system's word about it is in the error, with its name."""
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(AuditUnavailable, match="loop: "):
+    with pytest.raises(AuditUnavailable, match="loop' cannot be looked at .Too many levels of symbolic links"):
         ask(tmp_path / "loop").query()
 
 
@@ -345,7 +345,7 @@ def test_a_directory_that_may_not_be_written(small, monkeypatch):
     """Who may only read the log gets answers too, by an index that is thrown away."""
     for path in small.glob("index.sqlite*"):
         path.unlink()
-    monkeypatch.setattr("poimen_tasks.audit.index.os.access", lambda *_: False)
+    monkeypatch.setattr("poimen_tasks.audit.index.os.access", lambda _path, right, **_: not right & os.W_OK)
     assert ask(small).count() == 20
     assert not list(small.glob("index.sqlite*"))
 
