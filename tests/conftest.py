@@ -8,7 +8,6 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import psutil
 import pytest
 
 from poimen_tasks.testing import eventually
+from tests import nursery
 
 if TYPE_CHECKING:
     import redis
@@ -68,7 +68,7 @@ def pid_exists(pid: int) -> bool:
 class Worker:
     """One `celery worker` process with its pool children."""
 
-    def __init__(self, process: subprocess.Popen[bytes], name: str, log: Path) -> None:
+    def __init__(self, process: nursery.Child | subprocess.Popen[bytes], name: str, log: Path) -> None:
         self.process = process
         self.name = name
         self.log = log
@@ -171,34 +171,16 @@ class Workers:
         Raises:
             AssertionError: it ended or was not ready in time; carries the end of its log.
         """
-        from poimen_tasks.store.tether import tethered
-
         name = f"w{len(self.all) + 1}-{secrets.token_hex(3)}@test"
         log = self.directory / f"{name}.log"
-        command = [
-            sys.executable,
-            "-m",
-            "celery",
-            "-A",
-            module,
-            "worker",
-            "-n",
-            name,
-            "-P",
-            pool,
-            "-c",
-            str(concurrency),
-        ]
+        command = ["celery", "-A", module, "worker", "-n", name, "-P", pool, "-c", str(concurrency)]
         command += ["-l", loglevel, *(["-Q", queues] if queues else []), *args]
         with log.open("wb") as out:
-            process = subprocess.Popen(
-                tethered(command),
-                cwd=ROOT,
+            process = nursery.start(
+                command,
                 env={**os.environ, "PYTHONPATH": str(ROOT), **self.env, **(env or {})},
-                stdin=subprocess.DEVNULL,
                 stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                new_session=True,
             )
         worker = Worker(process, name, log)
         self.all.append(worker)

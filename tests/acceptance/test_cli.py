@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from poimen_tasks.store.server import running_url
-from poimen_tasks.store.tether import tethered
+from tests import nursery
 from tests.acceptance.conftest import APP
 from tests.conftest import ROOT, Workers, eventually, pid_exists
 
@@ -40,9 +40,7 @@ def poimen(worker_env: dict[str, str]) -> Poimen:
     """Run a command to its end."""
 
     def run(*words: str, env: dict[str, str] = worker_env) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command(*words), env=clean_env(**env), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-        )
+        return nursery.run(["poimen_tasks.cli", *words], env=clean_env(**env))
 
     return run
 
@@ -53,14 +51,7 @@ class Running:
     def __init__(self, directory: Path, env: dict[str, str], *words: str, cwd: Path = ROOT) -> None:
         self.log = directory / f"{words[0]}.log"
         with self.log.open("wb") as out:
-            self.process = subprocess.Popen(
-                tethered(command(*words)),
-                env=env,
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
+            self.process = nursery.start(["poimen_tasks.cli", *words], env=env, cwd=cwd, stdout=out)
 
     def text(self) -> str:
         """What it printed so far."""

@@ -19,6 +19,7 @@ from poimen_tasks.audit.verify import verify
 from poimen_tasks.errors import AuditBacklog
 from poimen_tasks.store import Store
 from poimen_tasks.store.server import running_url
+from tests import nursery
 from tests.acceptance.conftest import APP, imported
 from tests.acceptance.sealing import SealProcess, events, kinds, numbers, record, seal_all
 from tests.conftest import ROOT, Workers
@@ -44,11 +45,8 @@ def command(env: dict[str, str]) -> Command:
 
     def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("POIMEN_")}
-        return subprocess.run(
-            [sys.executable, "-m", "poimen_tasks.cli", *words],
-            env={**kept, "PYTHONPATH": str(ROOT), **env, **more},
-            cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        every = {**kept, "PYTHONPATH": str(ROOT), **env, **more}
+        return nursery.run(["poimen_tasks.cli", *words], env=every, timeout=120)
 
     return run
 
