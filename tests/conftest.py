@@ -161,6 +161,7 @@ class Workers:
         pool: str = "prefork",
         loglevel: str = "info",
         queues: str | None = None,
+        mingle: bool = False,
         args: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         wait: bool = True,
@@ -168,13 +169,21 @@ class Workers:
     ) -> Worker:
         """Start one worker for the app in `module` and, with `wait`, return when it is ready.
 
+        Without `mingle` it does not greet its neighbours first, for whose answers Celery waits a second.
+
         Raises:
             AssertionError: it ended or was not ready in time; carries the end of its log.
         """
         name = f"w{len(self.all) + 1}-{secrets.token_hex(3)}@test"
         log = self.directory / f"{name}.log"
         command = ["celery", "-A", module, "worker", "-n", name, "-P", pool, "-c", str(concurrency)]
-        command += ["-l", loglevel, *(["-Q", queues] if queues else []), *args]
+        command += [
+            "-l",
+            loglevel,
+            *(["-Q", queues] if queues else []),
+            *([] if mingle else ["--without-mingle"]),
+            *args,
+        ]
         with log.open("wb") as out:
             process = nursery.start(
                 command,

@@ -1,14 +1,14 @@
 """Python programs that start as forks of a process which has imported the libraries already.
 
-Of the CPU that the start of a worker or of a command takes, nine tenths go into importing Celery, its plugins, Redis and
-this package: more than a second each, and the tests start hundreds. So one process a run imports them once and forks
-itself for each start, as `multiprocessing` does with its "forkserver". What is started is a process like any other: its
-environment, directory, files, session, signals and exit code are its own, `__main__` and `sys.argv` are as after
-`python -m`, and it is killed when the run dies. Only its line in `ps` is the nursery's.
+Of the CPU that the start of a worker or of a command takes, nine tenths go into importing Celery, its plugins, Redis
+and this package: more than a second each, and the tests start hundreds. So one process a run imports them once and
+forks itself for each start, as `multiprocessing` does with its "forkserver". What is started is a process like any
+other: its environment, directory, files, session, signals and exit code are its own, `__main__` and `sys.argv` are as
+after `python -m`, and it is killed when the run dies. Only its line in `ps` is the nursery's.
 
-A program that cannot be had so starts plainly: one for another system than Linux, one that patches the standard library
-before anything else is imported (gevent, eventlet), one with variables for the interpreter or the loader of its own. With
-TEST_PLAIN_STARTS=1 in the environment all do.
+A program that cannot be had so starts plainly: on another system than Linux, one that patches the standard library
+before anything else is imported (gevent, eventlet), one with variables of its own for the interpreter or the loader.
+With TEST_PLAIN_STARTS=1 in the environment all do.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ PRELOADED = (
     "celery.concurrency.prefork",
     "celery.concurrency.solo",
     "celery.worker.consumer",
+    "cffi.cparser",  # a pool process asks through it to be killed with its parent
     "kombu.transport.redis",
     "poimen_tasks.cli",
 )
@@ -139,8 +140,8 @@ def start(
 ) -> Any:
     """Start `python -m <words>` and return its process: a `Child`, or a `subprocess.Popen` where it starts plainly.
 
-    It is killed when the run dies. `env` is the whole environment. The files are as for `subprocess.Popen`; the run's end
-    of a pipe is not buffered.
+    It is killed when the run dies. `env` is the whole environment. The files are as for `subprocess.Popen`; the run's
+    end of a pipe is not buffered.
     """
     if not _forks(words, env):
         from poimen_tasks.store.tether import tethered

@@ -45,7 +45,7 @@ from poimen_tasks.errors import (
 from poimen_tasks.settings import Settings, mask_url
 from poimen_tasks.store.direct import Direct, pack
 from poimen_tasks.store.keys import LAYOUT, Keys
-from poimen_tasks.store.loader import Script, load_script, script_names
+from poimen_tasks.store.loader import Script, load_all, load_script
 
 __all__ = ["Client", "Refusal"]
 
@@ -168,8 +168,7 @@ class Client:
         Raises:
             StoreUnavailable: no answer at the first attempt.
         """
-        for name in script_names():
-            load_script(name)
+        load_all()
         self.read(lambda redis: redis.ping(), patience=0)
 
     def close(self) -> None:

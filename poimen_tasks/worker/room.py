@@ -24,6 +24,7 @@ from poimen_tasks.dispatch.routing import speaks_amqp
 from poimen_tasks.errors import PoimenError, SettingsError
 from poimen_tasks.store import Store
 from poimen_tasks.store.cache_scripts import Landed
+from poimen_tasks.store.loader import load_all
 from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.values import Part, Ticket, WaitingCall
 from poimen_tasks.worker import inspecting  # noqa: F401 - registers its command
@@ -332,6 +333,7 @@ class WorkerRoom:
         except SettingsError:
             return  # said when the worker is ready
         refuse_unsafe_server(store)
+        load_all()
         store.client.close()  # pool processes are forked from here
 
     def _process_init(self, **_: Any) -> None:

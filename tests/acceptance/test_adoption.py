@@ -76,7 +76,7 @@ def poimen_worker(group_: Workers, *words: str) -> Worker:
 def fleet(acme_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """A `celery -A acme worker` for every queue, and a `poimen worker -A acme` for one more; gives their names."""
     group_ = Workers(tmp_path_factory.mktemp("workers"), {**acme_env, "PYTHONPATH": path_to(ACME)})
-    plain = group_.start("acme", concurrency=2, wait=False)
+    plain = group_.start("acme", concurrency=2, mingle=True, wait=False)
     ours = poimen_worker(group_, "-A", "acme", "-c", "1", "-Q", "nightly")
     for worker in (plain, ours):
         group_.wait_ready(worker)

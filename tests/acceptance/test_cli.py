@@ -247,7 +247,9 @@ def project(tmp_path: Path) -> Path:
 
 
 def in_project(project: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in the project's directory, as in another terminal."""
+    """Run a program or, after "-m", a module in the project's directory, as in another terminal."""
+    if words[0] == "-m":
+        return nursery.run(words[1:], env=clean_env(**env), cwd=project)
     return subprocess.run(
         [sys.executable, *words],
         env=clean_env(**env),
