@@ -135,7 +135,8 @@ class Worker:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self.process.wait()
-        psutil.wait_procs(children, timeout=5)
+        # Not until the first process of the machine has buried them, which looks for its dead now and then only.
+        eventually(lambda: not any(pid_exists(process.pid) for process in children), 5.0, 0.01)
 
 
 class Workers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
