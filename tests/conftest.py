@@ -337,6 +337,14 @@ def _leaves_nothing_here() -> Iterator[None]:
     assert not left, f"left behind in {ROOT}: {', '.join(sorted(left))}"
 
 
+# ------------------------------------------------------------------------------------------------ order
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Folders with long tests come first, each in its random order: at the end no file keeps all others waiting."""
+    folders = ("acceptance", "integration", "unit")
+    items.sort(key=lambda item: next((at for at, name in enumerate(folders) if name in item.path.parts), 0))
+
+
 # --------------------------------------------------------------------------------------- unit is unit
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:

@@ -7,8 +7,9 @@ other: its environment, directory, files, session, signals and exit code are its
 after `python -m`, and it is killed when the run dies. Only its line in `ps` is the nursery's.
 
 A program that cannot be had so starts plainly: on another system than Linux, one that patches the standard library
-before anything else is imported (gevent, eventlet), one with variables of its own for the interpreter or the loader.
-With TEST_PLAIN_STARTS=1 in the environment all do.
+before anything else is imported (gevent, eventlet), one with variables of its own for the interpreter or the loader, one
+whose path has another package in the place of one that is imported already. With TEST_PLAIN_STARTS=1 in the environment
+all do.
 """
 
 from __future__ import annotations
@@ -326,6 +327,12 @@ def _settle(request: Mapping[str, Any], files: Sequence[int], parent: int) -> No
     sys.path[:] = [request["cwd"], *_entries(os.environ), *(entry for entry in sys.path if entry not in had)]
 
 
+def _shadows(entries: Sequence[str]) -> bool:
+    """True when one of these directories has a module of a name that is imported already, from here or elsewhere."""
+    directories = [Path(entry) for entry in entries if entry != str(ROOT) and Path(entry).is_dir()]
+    return any(file.name.partition(".")[0] in sys.modules for directory in directories for file in directory.iterdir())
+
+
 def _entries(env: Mapping[str, str]) -> list[str]:
     return [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
 
@@ -338,6 +345,8 @@ def _main(number: int) -> None:
     request = _Forking(socket.socket(fileno=number)).next_child()
     if request is None:
         return
+    if _shadows([request["cwd"], *_entries(os.environ)]):
+        os.execv(sys.executable, [sys.executable, "-m", *request["words"]])
     module, *words = request["words"]
     sys.argv[:] = [module, *words]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -115,7 +115,7 @@ def test_sigterm_twice(own_shop: ModuleType, workers: Workers, notes: Path) -> N
 
 def test_a_cold_shutdown_of_solo(own_shop: ModuleType, workers: Workers, notes: Path) -> None:
     """A solo worker cannot end a body: with SIGQUIT it ends after it, and no item fails (promise P11)."""
-    worker = graceful(workers, None, pool="solo")
+    worker = graceful(workers, None, pool="solo", env={"SHOP_SOFT": "4"})
     batch = own_shop.poimen.dispatch(marked(own_shop, notes, range(4), 1.0), workflow="wf-solo", concurrency=1)
     eventually(lambda: len(lines(notes)) >= 1)
     os.kill(worker.pid, signal.SIGQUIT)
