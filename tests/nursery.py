@@ -7,9 +7,9 @@ other: its environment, directory, files, session, signals and exit code are its
 after `python -m`, and it is killed when the run dies. Only its line in `ps` is the nursery's.
 
 A program that cannot be had so starts plainly: on another system than Linux, one that patches the standard library
-before anything else is imported (gevent, eventlet), one with variables of its own for the interpreter or the loader, one
-whose path has another package in the place of one that is imported already. With TEST_PLAIN_STARTS=1 in the environment
-all do.
+before anything else is imported (gevent, eventlet), one with variables of its own for the interpreter or the loader,
+one whose path has another package in the place of one that is imported already. With TEST_PLAIN_STARTS=1 in the
+environment all do.
 """
 
 from __future__ import annotations
@@ -346,7 +346,7 @@ def _main(number: int) -> None:
     if request is None:
         return
     if _shadows([request["cwd"], *_entries(os.environ)]):
-        os.execv(sys.executable, [sys.executable, "-m", *request["words"]])
+        os.execv(sys.executable, [sys.executable, "-m", *request["words"]])  # noqa: S606 - a list, no shell line
     module, *words = request["words"]
     sys.argv[:] = [module, *words]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
