@@ -6,7 +6,6 @@ import re
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 from poimen_tasks.store.keys import lua_builders
@@ -31,17 +30,17 @@ class Script(NamedTuple):
 
 
 @cache
-def _read(directory: Traversable, path: str) -> tuple[str, ...]:
+def _read(path: str) -> tuple[str, ...]:
     """The lines of a file; an include stands in most scripts, and is read once."""
     try:
-        return tuple((directory / path).read_text(encoding="utf-8").splitlines())
+        return tuple((_LUA / path).read_text(encoding="utf-8").splitlines())
     except FileNotFoundError:
         raise ScriptError(f"Lua source {path!r} is missing") from None
 
 
 def _expand(path: str, done: set[str], open_: tuple[str, ...]) -> list[str]:
     lines: list[str] = []
-    for line in _read(_LUA, path):
+    for line in _read(path):
         if line.startswith(_MARK) and (found := _INCLUDE.match(line)):
             name = found[1]
             if name in open_:

@@ -186,10 +186,8 @@ def test_up_seals(tmp_path, eventually) -> None:
     env = {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     said = tmp_path / "up.log"
     with said.open("wb") as out:
-        up = subprocess.Popen(
-            [sys.executable, "-m", "poimen_tasks.cli", "up", "-A", "shop", "-c", "1", "-l", "warning"],
-            env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        words = ["poimen_tasks.cli", "up", "-A", "shop", "-c", "1", "-l", "warning"]
+        up = nursery.start(words, env=env, cwd=tmp_path, stdout=out)
     try:
         eventually(lambda: "sealing    mine of" in said.read_text(), timeout=90)
         url = running_url(tmp_path / ".poimen")
