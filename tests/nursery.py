@@ -51,7 +51,7 @@ PRELOADED = (
     "kombu.transport.redis",
     "poimen_tasks.cli",
 )
-File = IO[Any] | int
+File = IO[Any] | int  # an open file, or one of the constants of `subprocess`
 _PATCHING = {"eventlet", "gevent"}  # pools for which Celery patches the standard library first
 _SETTLED = {"PYTHONPATH", "PYTHONUNBUFFERED"}  # of the interpreter's variables those that a fork can still follow
 _MOST = 1 << 20  # bytes of a request: its environment, mostly
@@ -66,7 +66,9 @@ class Child:
         self, line: socket.socket, args: Sequence[str], stdin: IO[bytes] | None, stdout: IO[bytes] | None
     ) -> None:
         self.args = list(args)
-        self.pid = int(line.recv(64))
+        if not (pid := line.recv(64)):
+            raise RuntimeError(f"the nursery is gone, and did not start {' '.join(args)}")
+        self.pid = int(pid)
         self.returncode: int | None = None
         self.stdin = stdin
         self.stdout = stdout

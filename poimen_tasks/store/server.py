@@ -187,6 +187,7 @@ class EmbeddedServer:
                 f"directory {str(self.directory)!r} is in use by another embedded server (started by process {owner}, "
                 f"{url}); stop that one, use it (POIMEN_REDIS_URL={url}), or choose another directory (POIMEN_DATA_DIR)"
             )
+        lock.truncate(0)  # the URL of the run before: nobody answers there yet
         self._lock = lock
 
     def _launch(self, binary: str, deadline: float) -> None:
