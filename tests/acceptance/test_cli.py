@@ -340,11 +340,13 @@ def test_up_when_its_worker_is_drained(project: Path, start: Callable[..., Runni
     """A drained worker is no end of `up`: the server and the sealer run on, and how to go on is said."""
     up = start("up", "-A", "shop", "-c", "1", "--seal", "--dir", "state", env={}, cwd=project)
     eventually(lambda: " ready." in up.text(), timeout=40)
+    look = ("-m", "poimen_tasks.cli", "status", "-A", "shop", "--dir", "state", "--json")
+    eventually(lambda: json.loads(in_project(project, *look).stdout)["workers"], timeout=40)  # it has registered itself
     drained = in_project(project, "-m", "poimen_tasks.cli", "drain", "--dir", "state", "--wait")
     assert drained.returncode == 0, drained.stderr
     eventually(lambda: "the worker was drained" in up.text(), timeout=40)
     assert "the server and the sealer run on. Ctrl-C stops them; `poimen worker -A shop --dir state`" in up.text()
-    found = in_project(project, "-m", "poimen_tasks.cli", "status", "-A", "shop", "--dir", "state", "--json")
+    found = in_project(project, *look)
     assert json.loads(found.stdout)["workers"] == [], found.stderr
     assert any("seal" in process.cmdline() for process in up.family())
     assert up.stop(signal.SIGINT) == 0
