@@ -263,9 +263,9 @@ def _takeover(bench: Bench, command: list[str], environment: dict[str, str]) -> 
     for number in range(bench.size(5, 1)):
         key = f"takeover-{number}"
         leader = subprocess.Popen([*command, "hold", key, "60"], env=environment)
-        until(lambda: bench.ours.redis.get(f"started:{key}"), timeout=60)
+        until(lambda: bench.ours.redis.get(f"started:{key}"), timeout=60)  # noqa: B023
         follower = subprocess.Popen([*command, "wait", key, "0"], env=environment)
-        until(lambda: bench.ours.redis.get(f"waiting:{key}") is not None, timeout=60)
+        until(lambda: bench.ours.redis.get(f"waiting:{key}") is not None, timeout=60)  # noqa: B023
         leader.kill()
         leader.wait()
         killed = time.time()
