@@ -9,7 +9,7 @@ after `python -m`, and it is killed when the run dies. Only its line in `ps` is 
 A program that cannot be had so starts plainly: on another system than Linux, one that patches the standard library
 before anything else is imported (gevent, eventlet), one with variables of its own for the interpreter or the loader,
 one whose path has another package in the place of one that is imported already. With TEST_PLAIN_STARTS=1 in the
-environment all do.
+environment all do, and while coverage is measured, which begins with an interpreter.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ PRELOADED = (
     "poimen_tasks.cli",
 )
 File = IO[Any] | int  # an open file, or one of the constants of `subprocess`
+_PLAINLY = {"COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START", "TEST_PLAIN_STARTS"}
 _PATCHING = {"eventlet", "gevent"}  # pools for which Celery patches the standard library first
 _SETTLED = {"PYTHONPATH", "PYTHONUNBUFFERED"}  # of the interpreter's variables those that a fork can still follow
 _MOST = 1 << 20  # bytes of a request: its environment, mostly
@@ -192,7 +193,7 @@ def _read(file: IO[bytes]) -> str:
 
 
 def _forks(words: Sequence[str], env: Mapping[str, str]) -> bool:
-    if not hasattr(os, "pidfd_open") or os.environ.get("TEST_PLAIN_STARTS") or _PATCHING.intersection(words):
+    if not hasattr(os, "pidfd_open") or _PLAINLY.intersection(os.environ) or _PATCHING.intersection(words):
         return False
     return _interpreter(env) == _interpreter(os.environ)
 
