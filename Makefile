@@ -34,9 +34,11 @@ services: ## Install RabbitMQ and Redis if one is missing; the tests start their
 run: $(READY) ## Run the main job (DIR=directory to measure, WORKERS=2): measures Python files in parallel
 	$(PY) -m examples.census $(if $(DIR),--dir "$(DIR)") $(if $(WORKERS),--workers $(WORKERS))
 
-# Tests wait more than they compute, so three run at a time on two cores; those of a file share their workers.
+# Tests wait more than they compute, so three run at a time on two cores; those of a file share their workers. The order
+# is that of tests/conftest.py: long files first. Byte code is kept whatever the shell says: hundreds of processes read it.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(READY) services ## Run every test (JOBS=3 at a time, ARGS= is passed to pytest)
-	$(PY) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(READY) ## Check format, lint, types and import rules
 	$(PY) -m ruff format --check .

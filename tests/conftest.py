@@ -8,7 +8,6 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import psutil
 import pytest
 
 from poimen_tasks.testing import eventually
+from tests import nursery
 
 if TYPE_CHECKING:
     import redis
@@ -68,7 +68,7 @@ def pid_exists(pid: int) -> bool:
 class Worker:
     """One `celery worker` process with its pool children."""
 
-    def __init__(self, process: subprocess.Popen[bytes], name: str, log: Path) -> None:
+    def __init__(self, process: nursery.Child | subprocess.Popen[bytes], name: str, log: Path) -> None:
         self.process = process
         self.name = name
         self.log = log
@@ -135,7 +135,8 @@ class Worker:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self.process.wait()
-        psutil.wait_procs(children, timeout=5)
+        # Not until the first process of the machine has buried them, which looks for its dead now and then only.
+        eventually(lambda: not any(pid_exists(process.pid) for process in children), 5.0, 0.01)
 
 
 class Workers:
@@ -161,6 +162,7 @@ class Workers:
         pool: str = "prefork",
         loglevel: str = "info",
         queues: str | None = None,
+        mingle: bool = False,
         args: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         wait: bool = True,
@@ -168,37 +170,27 @@ class Workers:
     ) -> Worker:
         """Start one worker for the app in `module` and, with `wait`, return when it is ready.
 
+        Without `mingle` it does not greet its neighbours first, for whose answers Celery waits a second.
+
         Raises:
             AssertionError: it ended or was not ready in time; carries the end of its log.
         """
-        from poimen_tasks.store.tether import tethered
-
         name = f"w{len(self.all) + 1}-{secrets.token_hex(3)}@test"
         log = self.directory / f"{name}.log"
-        command = [
-            sys.executable,
-            "-m",
-            "celery",
-            "-A",
-            module,
-            "worker",
-            "-n",
-            name,
-            "-P",
-            pool,
-            "-c",
-            str(concurrency),
+        command = ["celery", "-A", module, "worker", "-n", name, "-P", pool, "-c", str(concurrency)]
+        command += [
+            "-l",
+            loglevel,
+            *(["-Q", queues] if queues else []),
+            *([] if mingle else ["--without-mingle"]),
+            *args,
         ]
-        command += ["-l", loglevel, *(["-Q", queues] if queues else []), *args]
         with log.open("wb") as out:
-            process = subprocess.Popen(
-                tethered(command),
-                cwd=ROOT,
+            process = nursery.start(
+                command,
                 env={**os.environ, "PYTHONPATH": str(ROOT), **self.env, **(env or {})},
-                stdin=subprocess.DEVNULL,
                 stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                new_session=True,
             )
         worker = Worker(process, name, log)
         self.all.append(worker)
@@ -343,6 +335,14 @@ def _leaves_nothing_here() -> Iterator[None]:
     yield
     left = {name for name in set(os.listdir(ROOT)) - before if not name.startswith(".") or name == ".poimen"}  # noqa: PTH208
     assert not left, f"left behind in {ROOT}: {', '.join(sorted(left))}"
+
+
+# ------------------------------------------------------------------------------------------------ order
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Folders with long tests come first, each in its random order: at the end no file keeps all others waiting."""
+    folders = ("acceptance", "integration", "unit")
+    items.sort(key=lambda item: next((at for at, name in enumerate(folders) if name in item.path.parts), 0))
 
 
 # --------------------------------------------------------------------------------------- unit is unit

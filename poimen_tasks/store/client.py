@@ -45,7 +45,7 @@ from poimen_tasks.errors import (
 from poimen_tasks.settings import Settings, mask_url
 from poimen_tasks.store.direct import Direct, pack
 from poimen_tasks.store.keys import LAYOUT, Keys
-from poimen_tasks.store.loader import Script, load_script, script_names
+from poimen_tasks.store.loader import Script, load_all, load_script
 from poimen_tasks.store.wrong_type import find_wrong_type, is_wrong_type
 
 __all__ = ["Client", "Refusal"]
@@ -169,8 +169,7 @@ class Client:
         Raises:
             StoreUnavailable: no answer at the first attempt.
         """
-        for name in script_names():
-            load_script(name)
+        load_all()
         self.read(lambda redis: redis.ping(), patience=0)
 
     def close(self) -> None:

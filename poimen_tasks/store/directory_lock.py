@@ -37,6 +37,7 @@ class DirectoryLock:
                 f"directory {str(self._directory)!r} is in use by another embedded server (started by process {owner}, "
                 f"{url}); stop that one, use it (POIMEN_REDIS_URL={url}), or choose another directory (POIMEN_DATA_DIR)"
             )
+        file.truncate(0)  # the URL of the run before: nobody answers there yet
         self._file = file
 
     def describe(self, url: str) -> None:

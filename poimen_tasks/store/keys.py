@@ -170,7 +170,8 @@ def lua_builders(source: str) -> str:
     Only of those that a script's source names: making all of them costs a short script more than its work.
     """
     whole = "BATCH_KEYS" in source
-    used = {*re.findall(r"\bK\.(\w+)", source), *(BATCH_KEYS if whole else ())}
+    # Without a \b in front: a literal beginning is found ten times as fast, and a builder too many does no harm.
+    used = {*re.findall(r"K\.(\w+)", source), *(BATCH_KEYS if whole else ())}
     lines = [f"local LAYOUT = '{LAYOUT}'", "local K = {}"]
     for name, key in TABLE.items():
         if name not in used:

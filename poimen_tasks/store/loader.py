@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from poimen_tasks.store.keys import lua_builders
 
-__all__ = ["Script", "ScriptError", "load_script", "script_names"]
+__all__ = ["Script", "ScriptError", "load_all", "load_script", "script_names"]
 
-_INCLUDE = re.compile(r"^--@include (\w+)\s*$")
+_MARK = "--@include "
+_INCLUDE = re.compile(r"--@include (\w+)\s*$")
 _LUA = files("poimen_tasks.store") / "lua"
 
 
@@ -28,23 +29,24 @@ class Script(NamedTuple):
     sha: str
 
 
-def _read(path: str) -> str:
+@cache
+def _read(path: str) -> tuple[str, ...]:
+    """The lines of a file; an include stands in most scripts, and is read once."""
     try:
-        return (_LUA / path).read_text(encoding="utf-8")
+        return tuple((_LUA / path).read_text(encoding="utf-8").splitlines())
     except FileNotFoundError:
         raise ScriptError(f"Lua source {path!r} is missing") from None
 
 
-def _expand(text: str, done: set[str], open_: tuple[str, ...]) -> list[str]:
+def _expand(path: str, done: set[str], open_: tuple[str, ...]) -> list[str]:
     lines: list[str] = []
-    for line in text.splitlines():
-        found = _INCLUDE.match(line)
-        if found:
+    for line in _read(path):
+        if line.startswith(_MARK) and (found := _INCLUDE.match(line)):
             name = found[1]
             if name in open_:
                 raise ScriptError(f"Lua includes form a circle: {' -> '.join((*open_, name))}")
             if name not in done:
-                lines += _expand(_read(f"include/{name}.lua"), done, (*open_, name))
+                lines += _expand(f"include/{name}.lua", done, (*open_, name))
                 done.add(name)
         else:
             lines.append(line)
@@ -58,9 +60,15 @@ def load_script(name: str) -> Script:
     Raises:
         ScriptError: it, or one of its includes, is missing or circular.
     """
-    source = "\n".join(_expand(_read(f"{name}.lua"), set(), ())) + "\n"
+    source = "\n".join(_expand(f"{name}.lua", set(), ())) + "\n"
     source = source.replace("\n--@keys\n", f"\n{lua_builders(source)}\n", 1)
     return Script(name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+def load_all() -> None:
+    """Load every script, so that no call need; some 40 ms, which a process that is forked later does not spend."""
+    for name in script_names():
+        load_script(name)
 
 
 def script_names() -> list[str]:

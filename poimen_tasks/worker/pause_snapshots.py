@@ -37,6 +37,8 @@ class PauseSnapshots:
     def __init__(self, store: Store, snapshots: Snapshots) -> None:
         self._store = store
         self._snapshots = snapshots
+        # As patient as the fleet is: where leases are short somebody wants to know soon.
+        self._again = min(_AGAIN, 2 * store.client.settings.lease)
         self._done: dict[str, int] = {}
         self._later: dict[str, float] = {}
         self._wanted: SimpleQueue[tuple[str, int]] = SimpleQueue()
@@ -92,7 +94,7 @@ class PauseSnapshots:
                 self._failed(workflow, epoch, "unexpected error, see the worker's log")
 
     def _failed(self, workflow: str, epoch: int, why: str) -> None:
-        self._later[workflow] = monotonic() + _AGAIN
+        self._later[workflow] = monotonic() + self._again
         if self._done.get(workflow) == epoch:
             del self._done[workflow]
         try:

@@ -19,6 +19,7 @@ from poimen_tasks.dispatch.publish import LANE_TASK
 from poimen_tasks.dispatch.routing import speaks_amqp
 from poimen_tasks.errors import PoimenError, SettingsError
 from poimen_tasks.store import Store
+from poimen_tasks.store.loader import load_all
 from poimen_tasks.worker import inspecting  # noqa: F401 - registers its command
 from poimen_tasks.worker.broker import QueueDepths
 from poimen_tasks.worker.cached_calls import install_cache
@@ -172,6 +173,7 @@ class WorkerRoom:
         except SettingsError:
             return  # said when the worker is ready
         refuse_unsafe_server(store)
+        load_all()
         store.client.close()  # pool processes are forked from here
 
     def _process_init(self, **_: Any) -> None:

@@ -26,7 +26,7 @@ name, notes, count, pause = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sy
 def work():
     for number in range(count):
         if number % 256 == 0:
-            time.sleep(pause)
+            time.sleep(pause)  # so that a kill can fall between two slices
         yield marked.s(notes, f"{name}-{number}", 0.002)
 poimen.dispatch(work(), batch_id=name, concurrency=6, on_complete=tell.s(notes, tag=f"callback {name} "))
 """
@@ -54,7 +54,7 @@ class Chaos:
             if all(self._is_over(name) for name in self.batches) or producer.poll() is not None:
                 self._finished(producer)
                 producer = self._produce(items)
-            time.sleep(dice.uniform(0.02, 0.4))
+            time.sleep(dice.uniform(0.02, 0.4))  # the next kill falls into any moment of the work
             producer = self._kill(dice, producer, items)
             self._supervise()
         self._finished(producer)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests import nursery
 from tests.conftest import ROOT
 
 
@@ -43,9 +44,8 @@ def run_producers(count: int, workflows: int, *, env: Mapping[str, str], directo
         names = [f"wf-{at}" for at in range(number, workflows, count)]
         with (directory / f"producer-{number}.log").open("wb") as log:
             running.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", "tests.acceptance.producers", *names],
-                    cwd=ROOT,
+                nursery.start(
+                    ["tests.acceptance.producers", *names],
                     env={**os.environ, "PYTHONPATH": str(ROOT), **env},
                     stdout=subprocess.PIPE,
                     stderr=log,

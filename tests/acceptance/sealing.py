@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +19,7 @@ from poimen_tasks.audit.sealer import Sealer
 from poimen_tasks.audit.segments import read_lines
 from poimen_tasks.audit.source import Source
 from poimen_tasks.store import Store
+from tests import nursery
 from tests.conftest import ROOT
 
 __all__ = ["SealProcess", "events", "kinds", "numbers", "record", "seal_all", "sealing"]
@@ -82,13 +81,10 @@ class SealProcess:
         self.log = log
         self.directory = directory
         with log.open("ab") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "poimen_tasks.cli", "audit", "seal", "--no-index", *words],
-                cwd=ROOT,
+            self.process = nursery.start(
+                ["poimen_tasks.cli", "audit", "seal", "--no-index", *words],
                 env={**os.environ, "PYTHONPATH": str(ROOT), **env, "POIMEN_AUDIT_DIR": str(directory)},
-                stdin=subprocess.DEVNULL,
                 stdout=out,
-                stderr=subprocess.STDOUT,
             )
 
     def text(self) -> str:

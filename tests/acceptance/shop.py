@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,14 @@ def note(path: str, text: str) -> None:
     """Append a line that is never torn: what a body leaves behind for the test to count."""
     with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123 - append mode, one write
         file.write(text + "\n")
+
+
+def _until(ready: Callable[[], bool], seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds:g} s for {ready}")
+        time.sleep(0.02)
 
 
 @task
@@ -294,8 +303,7 @@ def next_stage(results: list[int], path: str) -> str:
 def dispatches_on(path: str) -> str:
     """Wait to be cancelled, then try to dispatch."""
     note(path, "start")
-    while not Path(path + ".go").exists():
-        time.sleep(0.02)
+    _until(Path(path + ".go").exists)
     try:
         poimen.dispatch(poimen.map(noop, [1]))
     except RuntimeError as error:
@@ -371,8 +379,7 @@ def doubled(path: str, number: int) -> int:
 def leans_on(path: str, name: str, other: str) -> str:
     """A cached call that meets its counterpart, and then asks for the counterpart's result."""
     note(path, name)
-    while {name, other} - set(Path(path).read_text().split()):
-        time.sleep(0.01)
+    _until(lambda: {name, other} <= set(Path(path).read_text().split()))
     key = poimen.cache.key_for(leans_on, path, other, name)
     return poimen.cache.get_or_compute(key, lambda: f"{other} as {name} sees it") + "!"
 
@@ -431,8 +438,7 @@ def stepping_with_retries(self: Any, path: str, name: str, steps: int) -> list[i
 def stubborn(path: str, name: str) -> str:
     """Run until a file says so, asking nobody."""
     note(path, f"start {name} {os.getpid()}")
-    while not Path(path + ".go").exists():
-        time.sleep(0.02)
+    _until(Path(path + ".go").exists)
     return name
 
 

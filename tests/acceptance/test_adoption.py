@@ -7,7 +7,6 @@ import json
 import os
 import re
 import secrets
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 from celery import Celery, chord, group
 
 from poimen_tasks import BatchState, ItemStatus, Outcome, Poimen
-from poimen_tasks.store.tether import tethered
+from tests import nursery
 from tests.acceptance.projects import HERE, path_to, project
 from tests.conftest import ROOT, Worker, Workers, eventually
 
@@ -62,14 +61,11 @@ def poimen_worker(group_: Workers, *words: str) -> Worker:
     name = f"p{secrets.token_hex(3)}@test"
     log = group_.directory / f"{name}.log"
     with log.open("wb") as out:
-        process = subprocess.Popen(
-            tethered([sys.executable, "-m", "poimen_tasks.cli", "worker", "-n", name, *words]),
-            cwd=ROOT,
+        process = nursery.start(
+            ["poimen_tasks.cli", "worker", "-n", name, *words],
             env={**os.environ, **group_.env},
-            stdin=subprocess.DEVNULL,
             stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            new_session=True,
         )
     worker = Worker(process, name, log)
     group_.all.append(worker)
@@ -80,7 +76,7 @@ def poimen_worker(group_: Workers, *words: str) -> Worker:
 def fleet(acme_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """A `celery -A acme worker` for every queue, and a `poimen worker -A acme` for one more; gives their names."""
     group_ = Workers(tmp_path_factory.mktemp("workers"), {**acme_env, "PYTHONPATH": path_to(ACME)})
-    plain = group_.start("acme", concurrency=2, wait=False)
+    plain = group_.start("acme", concurrency=2, mingle=True, wait=False)
     ours = poimen_worker(group_, "-A", "acme", "-c", "1", "-Q", "nightly")
     for worker in (plain, ours):
         group_.wait_ready(worker)

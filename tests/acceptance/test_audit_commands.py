@@ -8,8 +8,6 @@ import json
 import os
 import secrets
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from poimen_tasks import AuditEvent, Poimen
 from poimen_tasks.cli import main
+from tests import nursery
 from tests.auditing import seal
 from tests.conftest import ROOT, eventually
 
@@ -255,10 +254,11 @@ def test_follow(poimen: Poimen, env: dict[str, str], tmp_path: Path) -> None:
     """`--follow` prints events as they come, sealed meanwhile or not, until Ctrl-C."""
     log = tmp_path / "follow.log"
     with log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "poimen_tasks.cli", "audit", "query", "--follow", "--json", "--type", "note"],
-            env={**os.environ, **env, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}, stdout=out, stderr=out,
-        )  # fmt: skip
+        process = nursery.start(
+            ["poimen_tasks.cli", "audit", "query", "--follow", "--json", "--type", "note"],
+            env={**os.environ, **env, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+            stdout=out,
+        )
 
     def told() -> list[str]:
         return [json.loads(line)["action"] for line in log.read_text().splitlines()]

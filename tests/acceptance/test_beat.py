@@ -5,16 +5,15 @@ from __future__ import annotations
 import importlib
 import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from poimen_tasks.store.tether import tethered
+from tests import nursery
 from tests.conftest import ROOT, Workers, eventually
 
 APP = "examples.nightly.tasks"
@@ -42,33 +41,12 @@ def nightly(env: dict[str, str]) -> Iterator[ModuleType]:
 @pytest.fixture
 def beat(env: dict[str, str], tmp_path: Path) -> Iterator[Callable[[str], None]]:
     """Starts a `celery beat` process under a name."""
-    beats: list[subprocess.Popen[bytes]] = []
+    beats: list[Any] = []
 
     def start(name: str) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "celery",
-            "-A",
-            APP,
-            "beat",
-            "-s",
-            str(tmp_path / name),
-            "--pidfile=",
-            "-l",
-            "info",
-        ]
+        command = ["celery", "-A", APP, "beat", "-s", str(tmp_path / name), "--pidfile=", "-l", "info"]
         with (tmp_path / f"{name}.log").open("wb") as log:
-            beats.append(
-                subprocess.Popen(
-                    tethered(command),
-                    cwd=ROOT,
-                    env={**os.environ, "PYTHONPATH": str(ROOT), **env},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                )
-            )
+            beats.append(nursery.start(command, env={**os.environ, "PYTHONPATH": str(ROOT), **env}, stdout=log))
 
     yield start
     for process in beats:

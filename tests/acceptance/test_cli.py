@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from poimen_tasks.store.directory_lock import running_url
-from poimen_tasks.store.tether import tethered
+from tests import nursery
 from tests.acceptance.conftest import APP
 from tests.conftest import ROOT, Workers, eventually, pid_exists
 
@@ -40,9 +40,7 @@ def poimen(worker_env: dict[str, str]) -> Poimen:
     """Run a command to its end."""
 
     def run(*words: str, env: dict[str, str] = worker_env) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command(*words), env=clean_env(**env), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-        )
+        return nursery.run(["poimen_tasks.cli", *words], env=clean_env(**env))
 
     return run
 
@@ -53,14 +51,7 @@ class Running:
     def __init__(self, directory: Path, env: dict[str, str], *words: str, cwd: Path = ROOT) -> None:
         self.log = directory / f"{words[0]}.log"
         with self.log.open("wb") as out:
-            self.process = subprocess.Popen(
-                tethered(command(*words)),
-                env=env,
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
+            self.process = nursery.start(["poimen_tasks.cli", *words], env=env, cwd=cwd, stdout=out)
 
     def text(self) -> str:
         """What it printed so far."""
@@ -256,7 +247,9 @@ def project(tmp_path: Path) -> Path:
 
 
 def in_project(project: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in the project's directory, as in another terminal."""
+    """Run a program or, after "-m", a module in the project's directory, as in another terminal."""
+    if words[0] == "-m":
+        return nursery.run(words[1:], env=clean_env(**env), cwd=project)
     return subprocess.run(
         [sys.executable, *words],
         env=clean_env(**env),
@@ -347,11 +340,13 @@ def test_up_when_its_worker_is_drained(project: Path, start: Callable[..., Runni
     """A drained worker is no end of `up`: the server and the sealer run on, and how to go on is said."""
     up = start("up", "-A", "shop", "-c", "1", "--seal", "--dir", "state", env={}, cwd=project)
     eventually(lambda: " ready." in up.text(), timeout=40)
+    look = ("-m", "poimen_tasks.cli", "status", "-A", "shop", "--dir", "state", "--json")
+    eventually(lambda: json.loads(in_project(project, *look).stdout)["workers"], timeout=40)  # it has registered itself
     drained = in_project(project, "-m", "poimen_tasks.cli", "drain", "--dir", "state", "--wait")
     assert drained.returncode == 0, drained.stderr
     eventually(lambda: "the worker was drained" in up.text(), timeout=40)
     assert "the server and the sealer run on. Ctrl-C stops them; `poimen worker -A shop --dir state`" in up.text()
-    found = in_project(project, "-m", "poimen_tasks.cli", "status", "-A", "shop", "--dir", "state", "--json")
+    found = in_project(project, *look)
     assert json.loads(found.stdout)["workers"] == [], found.stderr
     assert any("seal" in process.cmdline() for process in up.family())
     assert up.stop(signal.SIGINT) == 0

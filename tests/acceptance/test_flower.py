@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from poimen_tasks.store.tether import tethered
+from tests import nursery
 from tests.acceptance.conftest import APP
 from tests.conftest import ROOT, Workers, eventually
 
@@ -220,15 +221,7 @@ def test_a_lost_process_leaves_nothing_started(shop: ModuleType, flower: Flower)
 
 def celery(env: dict[str, str], *args: str) -> str:
     """The output of a `celery` command."""
-    done = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", APP, *args],
-        cwd=ROOT,
-        env={**os.environ, **env, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = nursery.run(["celery", "-A", APP, *args], env={**os.environ, **env, "PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

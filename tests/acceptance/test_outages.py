@@ -74,7 +74,7 @@ def test_an_outage_longer_than_a_lease_kills_nobody(shop: ModuleType, own_server
     batch = shop.poimen.dispatch([shop.marked.s(str(notes), str(i), 5.0) for i in range(2)], concurrency=2)
     eventually(lambda: batch.status().running == 2 and notes.exists() and len(notes.read_text().splitlines()) == 2)
     own_server.pause()
-    time.sleep(3.5)
+    time.sleep(3.5)  # the outage itself: longer than a lease of 3 s
     own_server.resume()
     assert batch.wait(timeout=60).succeeded == 2
     assert sorted(ends(notes)) == ["0", "1"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from poimen_tasks import ItemStatus
+from tests import nursery
 from tests.acceptance.conftest import APP
 from tests.conftest import ROOT, Workers, eventually
 
@@ -100,14 +99,9 @@ def test_from_the_command_line(shop: ModuleType, module_env: dict[str, str], not
     """`celery control terminate` names what it handed on; what is over or unknown is passed over."""
     batch = shop.poimen.dispatch([shop.marked.s(str(notes), "x", 60.0)])
     eventually(lambda: lines(notes))
-    done = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", APP, "control", "terminate", "KILL", f"{batch.id}.0", "nobody.7"],
-        cwd=ROOT,
+    done = nursery.run(
+        ["celery", "-A", APP, "control", "terminate", "KILL", f"{batch.id}.0", "nobody.7"],
         env={**os.environ, **module_env, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert f"{batch.id}.0" in done.stdout

@@ -8,7 +8,6 @@ import random
 import secrets
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +19,7 @@ from click.testing import CliRunner, Result
 from poimen_tasks import BatchState
 from poimen_tasks.cli import main
 from poimen_tasks.store.server import EmbeddedServer
+from tests import nursery
 from tests.acceptance.conftest import APP
 from tests.conftest import ROOT, eventually
 
@@ -74,14 +74,12 @@ class Process:
     def __init__(self, env: dict[str, str], directory: Path, *words: str | Path) -> None:
         self.err = directory / f"err-{secrets.token_hex(4)}"
         with self.err.open("wb") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "poimen_tasks.cli", "run", "-A", APP, *map(str, words)],
+            self.process = nursery.start(
+                ["poimen_tasks.cli", "run", "-A", APP, *map(str, words)],
                 env={**os.environ, "PYTHONPATH": str(ROOT), "USER": "ada", **env},
-                cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=err,
-                bufsize=0,  # what a buffer had read ahead would be lost to `communicate`
             )
 
     def said(self) -> str:
@@ -402,7 +400,7 @@ def test_a_server_that_restarts(tmp_path: Path, module_env: dict[str, str], call
         server.kill()
         eventually(lambda: "does not answer; trying again" in run.said())
         server.restart()
-        cancel = [sys.executable, "-m", "poimen_tasks.cli", "cancel", "-A", APP, batch_id]
-        subprocess.run(cancel, env={**os.environ, "PYTHONPATH": str(ROOT), **env}, cwd=ROOT, timeout=60, check=True)
+        cancel = ["poimen_tasks.cli", "cancel", "-A", APP, batch_id]
+        nursery.run(cancel, env={**os.environ, "PYTHONPATH": str(ROOT), **env}).check_returncode()
         code, out = run.end()
     assert (code, sorted(ids(out))) == (1, ["0", "1", "2"]), run.said()

@@ -19,6 +19,7 @@ from poimen_tasks.audit.verify import verify
 from poimen_tasks.errors import AuditBacklog
 from poimen_tasks.store import Store
 from poimen_tasks.store.directory_lock import running_url
+from tests import nursery
 from tests.acceptance.conftest import APP, imported
 from tests.acceptance.sealing import SealProcess, events, kinds, numbers, record, seal_all
 from tests.conftest import ROOT, Workers
@@ -44,11 +45,8 @@ def command(env: dict[str, str]) -> Command:
 
     def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("POIMEN_")}
-        return subprocess.run(
-            [sys.executable, "-m", "poimen_tasks.cli", *words],
-            env={**kept, "PYTHONPATH": str(ROOT), **env, **more},
-            cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        every = {**kept, "PYTHONPATH": str(ROOT), **env, **more}
+        return nursery.run(["poimen_tasks.cli", *words], env=every, timeout=120)
 
     return run
 
@@ -189,10 +187,8 @@ def test_up_seals(tmp_path, eventually) -> None:
     env = {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     said = tmp_path / "up.log"
     with said.open("wb") as out:
-        up = subprocess.Popen(
-            [sys.executable, "-m", "poimen_tasks.cli", "up", "-A", "shop", "-c", "1", "-l", "warning"],
-            env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        words = ["poimen_tasks.cli", "up", "-A", "shop", "-c", "1", "-l", "warning"]
+        up = nursery.start(words, env=env, cwd=tmp_path, stdout=out)
     try:
         eventually(lambda: "sealing    mine of" in said.read_text(), timeout=90)
         url = running_url(tmp_path / ".poimen")

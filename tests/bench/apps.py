@@ -54,6 +54,7 @@ class Side:
             self.module,
             concurrency=wanted.concurrency,
             loglevel=wanted.loglevel,
+            mingle=True,
             args=("-n", name) if name else (),
             env={"POIMEN_LEASE": str(wanted.lease), "BENCH_EVENTS": str(int(wanted.events))},
             wait=False,

@@ -16,7 +16,7 @@ from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store
 from poimen_tasks.store.cache_scripts import Labels, Put
 from tests.bench.apps import Bench
-from tests.bench.measure import Row, Target, alternating, middle, seconds
+from tests.bench.measure import Row, Target, alternating, middle, seconds, until
 from tests.conftest import ROOT
 
 __all__ = ["cache", "cache_callers", "cache_order"]
@@ -263,11 +263,9 @@ def _takeover(bench: Bench, command: list[str], environment: dict[str, str]) -> 
     for number in range(bench.size(5, 1)):
         key = f"takeover-{number}"
         leader = subprocess.Popen([*command, "hold", key, "60"], env=environment)
-        while not bench.ours.redis.get(f"started:{key}"):
-            time.sleep(0.005)
+        until(lambda: bench.ours.redis.get(f"started:{key}"), timeout=60)  # noqa: B023
         follower = subprocess.Popen([*command, "wait", key, "0"], env=environment)
-        while bench.ours.redis.get(f"waiting:{key}") is None:
-            time.sleep(0.005)
+        until(lambda: bench.ours.redis.get(f"waiting:{key}") is not None, timeout=60)  # noqa: B023
         leader.kill()
         leader.wait()
         killed = time.time()

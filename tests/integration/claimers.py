@@ -77,7 +77,7 @@ class Claimers:
             assert process.stdin is not None
             process.stdin.write(json.dumps({"ticket": ticket, "k": dice.randint(1, 4)}) + "\n")
             process.stdin.flush()
-        time.sleep(dice.uniform(0, _MOST_WAIT))
+        time.sleep(dice.uniform(0, _MOST_WAIT))  # the pause falls into any moment of the claims
         scope = dice.choice(["*", "w:w", "b:b", "q:q", "a:acts.work"])
         receipt = store.pauses.pause_scope(scope, reason="", actor="trial")
         return _judge(receipt, [self._told(process) for process in self._processes])

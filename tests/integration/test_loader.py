@@ -30,13 +30,19 @@ def sources(tmp_path, monkeypatch):
     """A folder of Lua sources of the test's own; returns a function that writes one."""
     (tmp_path / "include").mkdir()
     monkeypatch.setattr(loader, "_LUA", tmp_path)
-    load_script.cache_clear()
+    forget()
 
     def write(path: str, text: str) -> None:
         (tmp_path / f"{path}.lua").write_text(text)
 
     yield write
+    forget()
+
+
+def forget() -> None:
+    """What was loaded from one folder is not another's."""
     load_script.cache_clear()
+    loader._read.cache_clear()
 
 
 def test_missing_script(sources):

@@ -153,6 +153,11 @@ class StoreMachine(RuleBasedStateMachine):
         fields = {int(slot): value.decode().split("|", 3) for slot, value in rows.items()}
         return {slot: (state, int(generation), queue) for slot, (state, generation, _, queue) in fields.items()}
 
+    def looks(self, batch, slot):
+        """How often the ticket of a slot was overdue."""
+        row = self.store.client.redis.hget(self.store.keys.build("slots", batch), slot)
+        return int(row.split(b"|")[2]) if row and row.startswith(b"T") else 0
+
     def after_step(self, lane, reply):
         """Take over what a step told: tickets, the next claim, the end of the lane."""
         model = self.models[lane.ticket.batch]
@@ -442,11 +447,14 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(BATCHES), slot=st.integers(0, 4), reissue=st.booleans())
     def reissue(self, name, slot, reissue):
         """A ticket's message seems lost."""
-        state, _, queue = self.slots(name).get(slot, ("", 0, QUEUES[0]))
+        state, generation, queue = self.slots(name).get(slot, ("", 0, QUEUES[0]))
         held = self.covers(name, QUEUES.index(queue))
+        again = reissue or self.looks(name, slot) >= 3
         tickets = self.store.scripts.reissue_ticket(name, slot, reissue=reissue)
-        # One whose queue is paused is taken back, and another queue may get its place.
-        assert held or bool(tickets) == (state == "T" and reissue)
+        # One whose queue is paused is taken back, and another queue may get its place. One that was left where it is
+        # three times, because others wait too, goes out once more as it is.
+        assert held or bool(tickets) == (state == "T" and again)
+        assert held or reissue or {ticket.generation for ticket in tickets} <= {generation}
         self.publish(tickets)
 
     @rule(name=st.sampled_from(BATCHES))

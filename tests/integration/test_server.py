@@ -159,6 +159,17 @@ def test_one_server_per_directory(own):
     assert running_url(own.directory) == own.url
 
 
+def test_running_url_while_it_starts(tmp_path):
+    """A server that starts again is not told of by the URL of the run before: nobody answers there yet."""
+    with EmbeddedServer(tmp_path) as server:
+        assert running_url(tmp_path) == server.url
+    server._lock.take()
+    try:
+        assert running_url(tmp_path) is None
+    finally:
+        server.stop()
+
+
 def test_running_url_of_nothing(tmp_path):
     """A directory that never had a server has no URL."""
     assert running_url(tmp_path / "missing") is None

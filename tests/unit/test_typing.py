@@ -6,6 +6,8 @@ import sys
 from importlib import resources
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import ROOT
 
 USER = ROOT / "tests" / "unit" / "typed_user.py"
@@ -33,12 +35,18 @@ ignore_missing_imports = true
 """
 
 
-def check(tmp_path: Path, config: str) -> str:
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What mypy found out of modules that both runs see alike."""
+    return tmp_path_factory.mktemp("cache")
+
+
+def check(tmp_path: Path, cache: Path, config: str) -> str:
     """What mypy says of the user's code."""
     path = tmp_path / "mypy.ini"
     path.write_text(config, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", f"--config-file={path}", f"--cache-dir={tmp_path}", "--no-error-summary", USER],
+        [sys.executable, "-m", "mypy", f"--config-file={path}", f"--cache-dir={cache}", "--no-error-summary", USER],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -66,16 +74,16 @@ def wanted(side: int) -> dict[int, str]:
     }
 
 
-def test_results_have_the_type_of_their_task(tmp_path: Path) -> None:
+def test_results_have_the_type_of_their_task(tmp_path: Path, cache: Path) -> None:
     """From a task to a report a checker knows the type of results, and what cannot work is an error."""
-    said = check(tmp_path, CONFIG)
+    said = check(tmp_path, cache, CONFIG)
     assert revealed(said) == wanted(0), said
     assert {int(line): code for line, code in FOUND.findall(said)} == marked("E"), said
 
 
-def test_nothing_is_lost_without_celery_types(tmp_path: Path) -> None:
+def test_nothing_is_lost_without_celery_types(tmp_path: Path, cache: Path) -> None:
     """Without celery-types a batch is still a batch, of results of any type, and correct code has no errors."""
-    said = check(tmp_path, CONFIG + NO_STUBS)
+    said = check(tmp_path, cache, CONFIG + NO_STUBS)
     assert revealed(said) == wanted(1), said
     assert {int(line) for line, _ in FOUND.findall(said)} <= marked("E").keys(), said
 
