@@ -18,6 +18,7 @@ from poimen_tasks.audit.log import Line, Lines, SealedLog
 from poimen_tasks.audit.proof import prove_growth, prove_line
 from poimen_tasks.audit.verify import verify
 from poimen_tasks.errors import PoimenError
+from tests.bench.appending import EVERY, append
 from tests.bench.apps import Bench
 from tests.bench.measure import Row, Target, alternating, middle, seconds
 from tests.conftest import ROOT
@@ -56,11 +57,11 @@ def audit_log(bench: Bench) -> Iterator[Row]:
 
 
 def _sealing(place: Path, directory: Path, count: int) -> Iterator[Row]:
-    """Side by side: a part into the log, the same bytes into a file with an fdatasync a group."""
+    """Side by side: a part into the log, the same lines into a file."""
     parts, each = 5, count // 5
-    position = iter(range(parts + 1))
+    position, tries = iter(range(parts + 1)), iter(range(parts + 1))
 
-    with SealedLog.open(directory, origin=_ORIGIN) as log, (place / "bare").open("wb", buffering=0) as bare:
+    with SealedLog.open(directory, origin=_ORIGIN) as log:
 
         def ours() -> float:
             part = next(position)
@@ -68,8 +69,7 @@ def _sealing(place: Path, directory: Path, count: int) -> Iterator[Row]:
             return each / seconds(lambda: _seal_groups(log, groups))
 
         def reference() -> float:
-            groups = [encode(at, Lines.of(_lines(at, at + _GROUP))) for at in range(0, each, _GROUP)]
-            return each / seconds(lambda: [_append(bare.fileno(), group) for group in groups])
+            return each / append(place / f"bare-{next(tries)}", encode(0, Lines.of(_lines(0, each))).splitlines())
 
         taken = alternating(parts, ours=ours, bare=reference)
         shutil.copy(directory / "checkpoint", place / "older")
@@ -80,7 +80,7 @@ def _sealing(place: Path, directory: Path, count: int) -> Iterator[Row]:
         unit="/s",
         ours=middle(taken["ours"]),
         reference=middle(taken["bare"]),
-        against="append of the same bytes, fdatasync per 1,000",
+        against=f"append of the same lines, one by one, fdatasync every {EVERY:,}",
         target=Target(of="ratio", at_least=0.2),
         samples=taken,
     )
@@ -96,11 +96,6 @@ def _seal_groups(log: SealedLog, groups: Sequence[Sequence[Line]]) -> None:
         log.append(group, day="2025-11-29")
         if not at % _ROUND or at == len(groups):
             log.seal()
-
-
-def _append(fd: int, data: bytes) -> None:
-    os.write(fd, data)
-    os.fdatasync(fd)
 
 
 # In a process of its own, as `poimen audit verify` is: where there are other threads it does not fork.

@@ -30,13 +30,13 @@ from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store
 from poimen_tasks.store.outcome_blob import encode_outcomes
 from poimen_tasks.testing import eventually
+from tests.bench.appending import EVERY, append
 from tests.bench.apps import Bench
 from tests.bench.measure import Row, Target, middle
 from tests.conftest import ROOT
 
 __all__ = ["seal_lag", "sealer"]
 
-_EVERY = 1_000
 _RATE = 5_000
 _CALL = 25
 #: Items that a lane reports at a time.
@@ -67,15 +67,15 @@ def _throughput(store: Store, place: Path, what: str, fill: Callable[[], None], 
         seconds = _seal(store, directory)
         lines = [line for _, line in read_lines(directory)]
         ours.append(len(lines) / seconds)
-        raw.append(len(lines) / _append(place / f"raw-{number}", lines, at_a_time=1))
-        joined.append(len(lines) / _append(place / f"joined-{number}", lines, at_a_time=_EVERY))
+        raw.append(len(lines) / append(place / f"raw-{number}", lines))
+        joined.append(len(lines) / append(place / f"joined-{number}", lines, at_a_time=EVERY))
     name = f"audit: sealing {what}, lines with tiles and checkpoints"
     yield Row(
         name=name,
         unit="lines/s",
         ours=middle(ours),
         reference=middle(raw),
-        against=f"append of the same lines, one by one, fdatasync every {_EVERY:,}",
+        against=f"append of the same lines, one by one, fdatasync every {EVERY:,}",
         target=Target(of="ratio", at_least=0.2),
         samples={"ours": ours, "raw": raw, "at_least": 40_000},
     )
@@ -84,7 +84,7 @@ def _throughput(store: Store, place: Path, what: str, fill: Callable[[], None], 
         unit="lines/s",
         ours=middle(ours),
         reference=middle(joined),
-        against=f"append of the same lines, {_EVERY:,} in one write, fdatasync after each",
+        against=f"append of the same lines, {EVERY:,} in one write, fdatasync after each",
         samples={"ours": ours, "joined": joined},
     )
 
@@ -250,20 +250,6 @@ def _timed(sealer: Sealer) -> float:
     began = time.perf_counter()
     sealer.run(once=True)
     return time.perf_counter() - began
-
-
-def _append(path: Path, lines: list[bytes], *, at_a_time: int) -> float:
-    """The plainest writer that keeps what it wrote."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    began = time.perf_counter()
-    for start in range(0, len(lines), at_a_time):
-        os.write(fd, b"\n".join((*lines[start : start + at_a_time], b"")))
-        if (start + at_a_time) % _EVERY == 0:
-            os.fdatasync(fd)
-    os.fdatasync(fd)
-    took = time.perf_counter() - began
-    os.close(fd)
-    return took
 
 
 def _main(url: str, namespace: str, directory: str, out: str) -> None:
