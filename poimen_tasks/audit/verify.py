@@ -21,7 +21,7 @@ from poimen_tasks.audit.scan import differs
 from poimen_tasks.audit.segments import Segment, read_lines, segments_in
 from poimen_tasks.audit.tiles import HASH, WIDTH, Tile, parse_tile
 from poimen_tasks.audit.walk import Tree, Walk
-from poimen_tasks.errors import AuditCorrupt
+from poimen_tasks.errors import AuditCorrupt, AuditUnavailable
 
 __all__ = ["verify"]
 
@@ -50,7 +50,7 @@ def verify(
         path = directory / "checkpoint"
         if not path.exists():
             segments_in(directory)
-        verifier = key or public_key_at(directory / "key.pub")
+        verifier = key or _own_key(directory)
         checkpoint = open_checkpoint(read_note(path), verifier, where=str(path))
         segments = segments_in(directory)
     except AuditCorrupt as error:
@@ -59,6 +59,13 @@ def verify(
     report.origin, report.size, report.root = checkpoint.origin, checkpoint.size, checkpoint.root.hex()
     _Verification(directory, report, checkpoint, segments, verifier).run(against, progress)
     return report
+
+
+def _own_key(directory: Path) -> Verifier:
+    path = directory / "key.pub"
+    if not path.exists():
+        raise AuditUnavailable(f"{path}: the log's public key is not there; give it, or its file, with --key")
+    return public_key_at(path)
 
 
 class _Verification:

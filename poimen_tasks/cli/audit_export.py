@@ -62,8 +62,8 @@ def export(
         events = _values(asked, wanted, full=full)
         with destination(output) as file:
             number = _WRITERS[form](events, file)
-        _tell(f"{number:,} events exported", output, {"events": number}, as_json=as_json)
-    if not number:
+        _tell(f"{number:,} event{'' if number == 1 else 's'} exported", output, {"events": number}, as_json=as_json)
+    if not number and not as_json:  # whose one object is on stderr, where the notes would stand too
         explain_nothing(asked, given)
 
 
@@ -85,7 +85,8 @@ def _export_lines(asked: Asking, wanted: dict[str, Any], output: Path | None, *,
             file.write(line_at(asked.directory, event.sequence) + b"\n")
             number += 1
     left = f", without {unsealed:,} events that are not sealed yet," if unsealed else ""
-    _tell(f"{number:,} lines{left} exported", output, {"lines": number, "unsealed": unsealed}, as_json=as_json)
+    lines = f"{number:,} line{'' if number == 1 else 's'}"
+    _tell(f"{lines}{left} exported", output, {"lines": number, "unsealed": unsealed}, as_json=as_json)
     return number
 
 

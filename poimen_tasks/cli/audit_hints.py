@@ -33,6 +33,9 @@ def _notes(asked: Asking, wanted: Mapping[str, Any]) -> Iterator[str]:
     workflow = wanted.get("workflow")
     if workflow is not None and not asked.query(limit=1, workflow=workflow):
         yield f"no event is about workflow {workflow!r}"
+    task = wanted.get("task")
+    if task is not None and not asked.query(limit=1, task=task):
+        yield f"no event is about task {task!r}"
 
 
 def _others(name: str, known: Collection[str]) -> str:

@@ -175,7 +175,7 @@ def _facts(found: AuditStats, asked: Asking) -> Iterable[tuple[str, str]]:
         "waiting",
         "unknown: Redis was not asked, or does not answer as it should (`poimen health`)"
         if found.waiting is None
-        else (f"{found.waiting:,} entries are not sealed"),
+        else f"{found.waiting:,} {'entry is' if found.waiting == 1 else 'entries are'} not sealed",
     )
     if found.dropped:
         yield "dropped", f"{found.dropped:,} entries, while no sealer was registered"

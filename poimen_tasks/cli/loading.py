@@ -103,22 +103,30 @@ def load(app: str | None, directory: Path | None) -> Poimen:
     try:
         _ = poimen.redis_url
     except SettingsError as error:
-        raise Failure(f"{error}; or start a server with `poimen up -A {app}`", kind="SettingsError") from error
+        raise _no_server(error, app) from error
     return poimen
+
+
+def _no_server(error: SettingsError, app: str | None) -> Failure:
+    return Failure(f"{error}; or start a server with `poimen up -A {app or 'APP'}`", kind="SettingsError")
 
 
 def load_store(app: str | None, directory: Path | None) -> Store:
     """A store for commands that need no tasks: with the app's settings, or without an app with the environment's.
 
     Raises:
-        Failure: the app's module cannot be imported or holds no Poimen.
-        SettingsError: no Redis is known.
+        Failure: the app's module cannot be imported or holds no Poimen, or no Redis is known.
+        SettingsError: a setting of the environment has a wrong value.
     """
     if app is not None:
         return load(app, directory).store
     find_server(directory)
     settings = load_settings()
-    return Store(settings, resolve_redis_url(settings))
+    try:
+        url = resolve_redis_url(settings)
+    except SettingsError as error:
+        raise _no_server(error, app) from error
+    return Store(settings, url)
 
 
 def load_without_server(app: str | None, directory: Path | None) -> Poimen:

@@ -87,13 +87,16 @@ def test_query(run: Run) -> None:
 @pytest.mark.parametrize("words", [("query",), ("query", "--count"), ("tail",), ("export",)])
 def test_a_name_that_is_not_in_the_log(run: Run, words: tuple[str, ...]) -> None:
     """An empty answer to a filter with a name that no event has is told, with the names that there are."""
-    found = run(*words, "--status", "succes", "--actor", "ade", "--type", "note", "--workflow", "v")
+    found = run(
+        *words, "--status", "succes", "--actor", "ade", "--type", "note", "--workflow", "v", "--task", "no.such"
+    )
     assert found.exit_code == 0, found.output
     notes = [line for line in found.stderr.splitlines() if line.startswith("note: ")]
     assert notes == [
         "note: no event has actor 'ade'; there are: ada, bob, eve",
         "note: no event has status 'succes'; there are: success",
         "note: no event is about workflow 'v'",
+        "note: no event is about task 'no.such'",
     ]
     assert "note: " not in run(*words, "--actor", "ada", "--status", "success").stderr
     # Each name is in the log, though not together; the unsealed event has one of them.
@@ -219,7 +222,7 @@ def test_stats(run: Run) -> None:
     assert (found["sealed"], found["waiting"], found["actors"]) == (6, 1, {"ada": 3, "bob": 3})
     shown = run("stats").stdout
     assert "sealed      6 lines in 1 segment" in shown
-    assert "waiting     1 entries are not sealed" in shown
+    assert "waiting     1 entry is not sealed" in shown
 
 
 def test_rebuild_index(run: Run, tmp_path: Path) -> None:
@@ -288,3 +291,13 @@ def test_an_app(
     (tmp_path / f"{name}.py").write_text(f"from poimen_tasks import Poimen\npoimen = {how}\n")
     found = CliRunner().invoke(main, ["audit", "query", "-A", name, "--json"], prog_name="poimen")
     assert len(actions(found)) == 7
+
+
+@pytest.mark.parametrize("words", [("audit", "seal"), ("health",), ("drain",)])
+def test_without_a_server_or_an_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+    """Commands that find no Redis say how one is started, also where no app was given."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("POIMEN_REDIS_URL", "POIMEN_BROKER_URL", "POIMEN_APP", "POIMEN_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    done = CliRunner().invoke(main, list(words), prog_name="poimen")
+    assert (done.exit_code, "or start a server with `poimen up -A APP`" in done.stderr) == (1, True)

@@ -309,6 +309,15 @@ def test_misuse_is_one_line(run, sealed, words, code, said):
     assert (done, said in text, "Traceback" in text) == (code, True, False)
 
 
+def test_a_copy_without_its_public_key(run, sealed, tmp_path):
+    """A copy of a log without `key.pub` is verified with a key that is given, and asks for one where none is."""
+    copy, key = tmp_path / "copy", sealed / "key.pub"
+    shutil.copytree(sealed, copy, ignore=shutil.ignore_patterns("key", "key.pub"))
+    code, text = run("verify", "--log", copy)
+    assert (code, "key.pub: the log's public key is not there; give it, or its file, with --key" in text) == (1, True)
+    assert run("verify", "--log", copy, "--key", key)[0] == 0
+
+
 def test_a_file_that_is_no_key(run, sealed, tmp_path):
     """Nothing of what a file holds is shown where it is no key: it may be anything, a password too."""
     (tmp_path / "secrets").write_text("password=hunter2\n")
