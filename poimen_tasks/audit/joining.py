@@ -21,11 +21,12 @@ from poimen_tasks.store.audit_scripts import RawEntry, StreamState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from poimen_tasks.audit.lines import Line
     from poimen_tasks.audit.log import SealedLog
 
-__all__ = ["Tail", "join", "refuse_foreign"]
+__all__ = ["Tail", "join", "refuse_foreign", "refuse_to_begin"]
 
 
 class Tail(NamedTuple):
@@ -56,6 +57,24 @@ class _Found(NamedTuple):
     there: int
     new: list[int]
     missing: list[int]
+
+
+def refuse_to_begin(directory: Path, state: StreamState) -> None:
+    """Make sure that no log is begun for a stream that is sealed elsewhere: what is there would look like a log.
+
+    Raises:
+        SealerConflict: it is, and there is none in the directory.
+    """
+    if (directory / "checkpoint").exists():
+        return
+    if state.root:
+        raise SealerConflict(
+            f"{directory}: there is no log, and the stream was sealed up to line {state.sealed:,} in another directory "
+            f"(last: {state.who or 'nobody registered'}). Seal there (POIMEN_AUDIT_DIR), or go on without these lines, "
+            "`poimen audit seal --fork`"
+        )
+    if state.alive:
+        raise SealerConflict(f"the audit stream has a living sealer: {state.who}; stop that one first")
 
 
 def refuse_foreign(log: SealedLog, state: StreamState) -> None:

@@ -48,7 +48,9 @@ class Lock:
         except OSError:
             holder = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
             self.close()
-            raise SealerConflict(f"{path.parent}: another sealer writes this log, process {holder}") from None
+            raise SealerConflict(
+                f"{path.parent}: another sealer writes this log, process {holder}; stop that one first"
+            ) from None
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 

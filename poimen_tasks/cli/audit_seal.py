@@ -15,6 +15,7 @@ import click
 
 from poimen_tasks.audit.content import ContentStore
 from poimen_tasks.audit.follow_index import IndexProcess
+from poimen_tasks.audit.joining import refuse_to_begin
 from poimen_tasks.audit.keys import check_origin
 from poimen_tasks.audit.log import SealedLog
 from poimen_tasks.audit.place import check_place
@@ -99,6 +100,8 @@ def _disk_errors() -> Iterator[None]:
 def _seal(store: Store, origin: str, stop: _Stop, *, once: bool, index: bool, fork: bool, json: bool) -> None:
     settings, began = store.settings, time.monotonic()
     check_place(settings.audit_dir, write=True)
+    if not fork:
+        refuse_to_begin(settings.audit_dir, store.audit.describe_audit())
     with SealedLog.open(settings.audit_dir, origin=origin) as log:
         recovered, size = log.recovered, log.size
         source = Source(store.audit, settings.audit_dir, lease=settings.lease)

@@ -273,7 +273,8 @@ def test_two_on_one_stream(store, seal, log, eventually) -> None:
     eventually(sealed(log, 10), timeout=90)
     second = seal(name="other")
     assert second.process.wait(90) == 1
-    assert "sealed up to line 10" in second.text()
+    assert "sealed up to line 10 in another directory" in second.text()
+    assert not list(log.with_name("other").glob("*"))  # nothing there looks like a log
     copy = log.with_name("copy")
     shutil.copytree(log, copy)
     third = seal(name="copy")
