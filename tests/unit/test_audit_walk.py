@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 
 import pytest
@@ -16,9 +17,9 @@ from poimen_tasks.audit.walk import Walk
 KINDS = ["x", "audit.note", "audit.epoch", "store.rollback"]
 
 
-def line(seq, ident, n, last, kind="x", epoch="e1"):
+def line(seq, ident, n, last, *, kind="x", epoch="e1"):
     """A line with these, and a right CRC."""
-    event = '{"event_type":"%s"}' % kind
+    event = json.dumps({"event_type": kind})
     end = '"last":true,' if last else ""
     crc = zlib.crc32(event.encode())
     return f'{{"seq":{seq},"epoch":"{epoch}","id":"{ident}-0","n":{n},{end}"crc":"{crc:08x}","event":{event}}}'.encode()
@@ -64,7 +65,7 @@ def rows(draw):
 @settings(max_examples=300, deadline=None)
 def test_the_first_bad_line(tmp_path_factory, made, data, part):
     """Wherever parts end, and whatever stands behind it, it is the first bad line that is named (promise A3)."""
-    lines = [line(seq, *row) for seq, row in enumerate(made)]
+    lines = [line(seq, *row[:3], kind=row[3], epoch=row[4]) for seq, row in enumerate(made)]
     if data.draw(st.booleans()):
         lines[data.draw(st.integers(0, len(lines) - 1))] = data.draw(
             st.sampled_from([b"", b"{}", line(77, 1, 0, True)])
