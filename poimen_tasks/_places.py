@@ -24,6 +24,8 @@ def unusable(directory: Path, *, write: bool = False) -> str:
         return _not_there(directory, write=write)
     except NotADirectoryError:
         return _above(directory)
+    except ValueError as error:
+        return f"{str(directory)!r} is no path ({error})"
     except OSError as error:
         return f"{str(directory)!r} cannot be looked at ({error.strerror or error})"
     if not stat.S_ISDIR(mode):

@@ -15,7 +15,7 @@ from functools import cache
 from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from poimen_tasks.audit.lines import PRINTABLE, Columns, Lines, places_of, read_event
+from poimen_tasks.audit.lines import LEVELS, PRINTABLE, Columns, Lines, places_of, read_event
 from poimen_tasks.errors import AuditUnavailable
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ _COLUMNS = tuple(map(attrgetter, _FIELDS))
 _begins = methodcaller("startswith", b"{")
 #: Half of a character (a lone surrogate), which no strict parser takes, can only stand there as an escape.
 _HALF = re.compile(rb"\\u[dD]").search
+#: What `json` may refuse, by a limit that Python can be given, and msgspec takes; a shorter event has no room for it.
+_SHORT, _DIGITS = 640, b"0" * 641
+_ALIKE = bytes.maketrans(b"123456789", b"0" * 9)
+#: One more than the numbers that a line may hold.
+_BEYOND = 10**20
 
 
 class Block(NamedTuple):
@@ -75,12 +80,21 @@ def take_apart(data: bytes) -> Block | None:
     events = list(map(bytes, raw))
     if _crcs(events) != crcs or not all(map(_begins, events)):
         return None
+    if max(seqs) >= _BEYOND or max(numbers) >= _BEYOND:
+        return None
     try:
-        for event in filter(_HALF, events if b"\\" in data else ()):
+        for event in (*filter(_HALF, events if b"\\" in data else ()), *filter(_is_odd, events)):
             read_event(event)
         return Block(seqs, places_of(Lines(epochs, ids, numbers, lasts, events)), events)
     except ValueError:
         return None
+
+
+def _is_odd(event: bytes) -> bool:
+    """Whether an event may be nested deeper, or hold a longer number, than readers take."""
+    return len(event) > _SHORT and (
+        event.count(b"[") + event.count(b"{") > LEVELS or _DIGITS in event.translate(_ALIKE)
+    )
 
 
 def _crcs(events: Iterable[Any]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from poimen_tasks._refusals import MAX_DEPTH
-from poimen_tasks.audit.recorded import too_deep
+from poimen_tasks.audit.depth import too_deep
 from poimen_tasks.codec import decode, jsonable
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.store.ranges import expand_ranges

@@ -20,8 +20,10 @@ from collections.abc import Sequence
 from operator import eq, le, lt, not_
 from typing import NamedTuple, Self
 
+from poimen_tasks.audit.depth import too_deep
+
 __all__ = [
-    "LINE", "PRINTABLE", "Columns", "Head", "Line", "Lines", "Place", "event_type", "follows", "head_of",
+    "LEVELS", "LINE", "PRINTABLE", "Columns", "Head", "Line", "Lines", "Place", "event_type", "follows", "head_of",
     "in_order", "places_of", "problem_of", "read_event",
 ]  # fmt: skip
 
@@ -114,6 +116,8 @@ LINE = re.compile(rb"^" + rb"".join(_PARTS[:3]) + rb"".join(_PARTS[3:]) + rb"$",
 _ONE = re.compile(rb"".join(_PARTS))
 #: What may stand in a line, besides its newline.
 PRINTABLE = bytes(range(0x20, 0x7F))
+#: How deep an event may be nested: less than Python can read anywhere, and four times what anybody may record.
+LEVELS = 500
 _EPOCH = re.compile(r"[0-9a-f]{1,64}").fullmatch
 _TEXT_ID = r"(?:0|[1-9][0-9]{0,19}+)-(?:0|[1-9][0-9]{0,19}+)"
 _ID, _IDS = re.compile(_TEXT_ID).fullmatch, re.compile(rf"{_TEXT_ID}(?:\n{_TEXT_ID})*+").fullmatch
@@ -215,10 +219,18 @@ def read_event(event: bytes) -> dict[str, object]:
     except json.JSONDecodeError as error:
         raise ValueError(f"its event is not JSON: {error.msg} at byte {error.pos}") from None
     except RecursionError:
-        raise ValueError("its event is nested too deep to be read") from None
+        raise ValueError(_DEEP) from None
+    except ValueError as error:  # ours of a constant, or that of `int`
+        raise ValueError(_LONG_NUMBER if "int_max_str_digits" in str(error) else str(error)) from None
     if type(value) is not dict:
         raise ValueError("its event is no object")
+    if event.count(b"[") + event.count(b"{") > LEVELS and too_deep(value, LEVELS):
+        raise ValueError(_DEEP)
     return value
+
+
+_DEEP = "its event is nested too deep to be read"
+_LONG_NUMBER = "its event holds a whole number of more digits than can be read"
 
 
 def _constant(text: str) -> object:

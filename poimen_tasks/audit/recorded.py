@@ -15,13 +15,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks._refusals import MAX_DEPTH
+from poimen_tasks.audit.depth import too_deep
 from poimen_tasks.audit.event import check_type, iso, moment_of
 from poimen_tasks.errors import PoimenError
 
 if TYPE_CHECKING:
     from poimen_tasks.store.audit_scripts import RawEntry
 
-__all__ = ["has_form", "may_record", "recorded_lines", "too_deep"]
+__all__ = ["has_form", "may_record", "recorded_lines"]
 
 #: A msgpack map with one short text, the event's id.
 _HEADER = re.compile(rb"\x81\xa1i\xd9[\x01-\x80]([A-Za-z0-9][A-Za-z0-9_.:-]{0,127})").fullmatch
@@ -153,17 +154,6 @@ def _is_sound(payload: bytes) -> bool:
     except (ValueError, StopIteration, RecursionError):
         return False
     return True
-
-
-def too_deep(value: Any) -> bool:
-    """Whether a value is nested deeper than anybody may record: readers have fewer frames left than the sealer."""
-    level, depth = [value], 0
-    while level:
-        if depth > MAX_DEPTH:
-            return True
-        inner = [one for one in level if isinstance(one, (dict, list))]
-        level, depth = [part for one in inner for part in (one.values() if isinstance(one, dict) else one)], depth + 1
-    return False
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

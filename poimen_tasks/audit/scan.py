@@ -77,7 +77,7 @@ def scan(part: Part) -> Scanned:
     lines.pop()
     block = take_apart(data)
     if block is None or block.seqs != list(range(block.seqs[0], block.seqs[0] + len(lines))):
-        return _damaged(Scanned(len(lines), torn), lines)
+        return _damaged(Scanned(len(lines), torn), lines, part.size)
     (seq, *_), places, events = block
     made = Scanned(len(lines), torn, seq, places.place(0), places.place(-1), event_type(events[0]))
     if problem := _problem(part, block, lines):
@@ -86,9 +86,9 @@ def scan(part: Part) -> Scanned:
     return _tiles(part, made._replace(payloads=payloads), leaf_hashes(lines[: max(0, part.size - seq)]))
 
 
-def _damaged(made: Scanned, lines: Sequence[bytes]) -> Scanned:
+def _damaged(made: Scanned, lines: Sequence[bytes], size: int) -> Scanned:
     """A line is none, or has a wrong number or CRC; whether the first one has is seen when parts are joined."""
-    problem = _first_problem(lines) or (0, "it cannot be read")
+    problem = _first_problem(lines, size) or (0, "it cannot be read")
     if not problem[0]:
         return made._replace(problem=problem)
     head = head_of(lines[0])
@@ -97,20 +97,20 @@ def _damaged(made: Scanned, lines: Sequence[bytes]) -> Scanned:
 
 def _problem(part: Part, block: Block, lines: Sequence[bytes]) -> tuple[int, str] | None:
     """The first line that may not stand behind the one before it, or ends the sealed ones too early."""
-    found = [] if in_order(block.places) else [_first_problem(lines)]
     end = part.size - 1 - block.seqs[0]
-    if 0 <= end < len(lines) and not block.places.lasts[end]:
-        found.append((end, "the checkpoint ends within its entry"))
-    return min(filter(None, found), default=None)
+    cut = 0 <= end < len(lines) and not block.places.lasts[end]
+    return _first_problem(lines, part.size) if cut or not in_order(block.places) else None
 
 
-def _first_problem(lines: Sequence[bytes]) -> tuple[int, str] | None:
+def _first_problem(lines: Sequence[bytes], size: int) -> tuple[int, str] | None:
     """The same, line by line; the first one's number and place are for the caller."""
     before, seq = None, -1
     for at, line in enumerate(lines):
         head, why = problem_of(line, seq, before, ordered=at > 0, strict=True)
         if head is None:
             return at, why
+        if head.seq == size - 1 and not head.place.last:
+            return at, "the checkpoint ends within its entry"
         before, seq = head.place, head.seq + 1
     return None
 

@@ -59,7 +59,8 @@ def _is_special(output: Path) -> bool:
 def _aside(output: Path) -> Iterator[IO[bytes]]:
     """A file that takes the place of another when it is whole; of a link, of what that leads to."""
     target = Path(os.path.realpath(output))
-    aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    # A name may have 255 bytes, and that of the target may be as long; 48 characters have 192 at most.
+    aside = target.with_name(f".{target.name[:48]}.{os.getpid()}.tmp")
     try:
         with aside.open("wb") as file:
             yield file

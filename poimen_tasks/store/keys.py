@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["LAYOUT", "TABLE", "Key", "Keys", "lua_builders"]
+__all__ = ["LAYOUT", "TABLE", "Key", "Keys", "lua_builders", "lua_probes"]
 
 #: The number of the stored layout. A script refuses to work on data of another number.
 LAYOUT = 1
@@ -183,4 +183,26 @@ def lua_builders(source: str) -> str:
     if whole:
         batch = ", ".join(f"K.{name}" for name in BATCH_KEYS)
         lines.append(f"local BATCH_KEYS = {{{batch}}}")
+    return "\n".join(lines)
+
+
+#: Commands that a key of another type refuses, granted in `config/users.acl`; where a request has what fills a hole.
+_PROBES = {"hash": "HLEN", "list": "LLEN", "set": "SCARD", "stream": "XLEN", "string": "STRLEN", "zset": "ZCARD"}
+_REQUESTED = {"batch": "b", "scope": "scope", "workflow": "workflow"}
+#: Who writes an entry has narrower rights to these; `once.lua` probes them.
+_AUDIT = {"audit", "audit_meta"}
+
+
+def lua_probes(source: str) -> str:
+    """Lua source that fails where a key which a script names is of another type, before the script writes anything.
+
+    The server undoes nothing. A look costs a microsecond a key: it is for what people ask for, not for a lane's steps.
+    """
+    given = {hole for hole, name in _REQUESTED.items() if re.search(rf"request\.{name}\b", source)}
+    lines = []
+    for name in sorted({*re.findall(r"K\.(\w+)", source)} & TABLE.keys() - _AUDIT):
+        key = TABLE[name]
+        if given.issuperset(key.holes) and not key.form.startswith("c:i:"):
+            holes = ", ".join(f"request.{_REQUESTED[hole]}" for hole in key.holes)
+            lines.append(f"redis.call('{_PROBES[key.type]}', K.{name}{f'({holes})' if holes else ''})")
     return "\n".join(lines)

@@ -1,4 +1,7 @@
-"""Builds each Lua script from its file: `--@include name` pastes an include once, `--@keys` the key builders."""
+"""Builds each Lua script from its file.
+
+`--@include name` pastes an include once, `--@keys` the key builders, `--@sound` a look at the types of the keys.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import NamedTuple
 
-from poimen_tasks.store.keys import lua_builders
+from poimen_tasks.store.keys import lua_builders, lua_probes
 
 __all__ = ["Script", "ScriptError", "load_all", "load_script", "script_names"]
 
 _MARK = "--@include "
 _INCLUDE = re.compile(r"--@include (\w+)\s*$")
+_SOUND = "\n--@sound\n"
 _LUA = files("poimen_tasks.store") / "lua"
 
 
@@ -61,6 +65,8 @@ def load_script(name: str) -> Script:
         ScriptError: it, or one of its includes, is missing or circular.
     """
     source = "\n".join(_expand(f"{name}.lua", set(), ())) + "\n"
+    if _SOUND in source:
+        source = source.replace(_SOUND, f"\n{lua_probes(source)}\n", 1)
     source = source.replace("\n--@keys\n", f"\n{lua_builders(source)}\n", 1)
     return Script(name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 

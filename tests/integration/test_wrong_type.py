@@ -104,6 +104,41 @@ def test_nothing_changes_without_its_entry(store, name):
     assert lanes.snapshot(store) == before
 
 
+#: What a person asks for, by name; and the keys that all of it may touch, with what fills their holes.
+ASKED = {
+    "pause": lambda store: store.pauses.pause_scope("b:b", reason="", actor="me"),
+    "resume": lambda store: store.pauses.resume_scope("b:b", reason="", actor="me"),
+    "cancel": lambda store: store.scripts.cancel_batch("b", reason="", actor="me", terminate=False),
+    "concurrency": lambda store: store.scripts.set_concurrency("b", 3, actor="me"),
+    "open": lambda store: open_batch(store, "new"),
+    "drain": lambda store: store.scripts.drain_workers(["w1"], actor="me", reason=""),
+}
+HOLES = {"batch": "b", "part": "0", "scope": "b:b", "workflow": "w"}
+IN_PARTS = {"fresh", "back"}
+
+
+@pytest.mark.parametrize("verb", ASKED)
+def test_what_people_ask_for_is_done_or_not(store, redis, verb):
+    """A pause, a resume, a cancellation and the like are done, or refused with nothing changed, whichever key it is."""
+    refused = 0
+    for name, key in TABLE.items():
+        if name == "owner" or name in IN_PARTS:
+            continue
+        redis.delete(store.keys.build("layout"), *redis.scan_iter(match=f"{store.keys.root}*"))
+        lanes.offer(store, 8)
+        begin(store, open_batch(store, count=9)[0])
+        if verb == "resume":
+            ASKED["pause"](store)
+        overwrite(store, name, *(HOLES.get(hole, "v") for hole in key.holes))
+        before = lanes.snapshot(store)
+        try:
+            ASKED[verb](store)
+        except StoreRefused:
+            assert lanes.snapshot(store) == before, name
+            refused += 1
+    assert refused > 2
+
+
 def test_rights_to_name_no_type(store, redis, settings: Settings):
     """A user who may not ask for the type is told the key all the same."""
     key = overwrite(store, "audit")

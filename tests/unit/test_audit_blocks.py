@@ -143,6 +143,26 @@ def test_depth():
     assert take_apart(block_of(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")) is None
 
 
+def test_what_can_be_told_at_once_can_be_told_alone():
+    """An event at the edge of what Python reads, by depth or by digits, is taken in both ways or in neither."""
+    for levels in range(900, 1001):
+        text = b'{"a":' + b"[" * levels + b"]" * levels + b"}"
+        assert take_apart(block_of(text)) is None or sound(block_of(text))
+    for digits in (640, 4300, 4301, 5000):
+        for made in (b"[" + b"7" * digits + b"]", b'"' + b"7" * digits + b'"'):
+            data = block_of(b"{}", b'{"a":' + made + b"}")
+            assert (take_apart(data) is not None) == sound(data)
+    assert problem_of(line(b'{"a":' + b"1" * 5000 + b"}"), 0, None, strict=True)[1].endswith("than can be read")
+
+
+@pytest.mark.parametrize("name", [b"seq", b"n"])
+def test_numbers_have_twenty_digits(name):
+    """A line's own numbers have at most as many digits as a stream's."""
+    for number, right in ((b"9" * 20, True), (b"1" + b"0" * 20, False), (b"9" * 300, False)):
+        data = line(b"{}").replace(b'"%b":0' % name, b'"%b":%b' % (name, number)) + b"\n"
+        assert sound(data) == (take_apart(data) is not None) == right
+
+
 def test_every_line_that_json_writes():
     """Whatever `json.dumps` makes of texts and numbers is taken as it is."""
     for value in ('\x00\x1f"\\/\u2028é😀', -0.0, 1.5e-300, 2**63, -(2**64), 10**300, [[]], {"": None}):

@@ -142,3 +142,11 @@ def test_how_not_to_say_it(run: Run, command: tuple[str, ...], words: list[str],
     """Pause and drain share the two options, and refuse what says nothing or two things."""
     found = run(*command, *words)
     assert (found.exit_code, said in found.output) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "é" * 127])
+def test_an_output_file_may_have_the_longest_name(tmp_path, name):
+    """A file whose name has all the bytes that a name may have is written, and nothing beside it is left."""
+    with destination(tmp_path / name) as file:
+        file.write(b"all")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(name, b"all")]

@@ -74,3 +74,8 @@ def test_rights(top: Path) -> None:
         assert unusable(top / "readable") == ""
         for path in (top / "readable", top / "readable" / "new"):
             assert unusable(path, write=True) == f"'{top}/readable' may not be written by this user ({user})"
+
+
+def test_no_path_at_all(top: Path) -> None:
+    """A text that can be no path, as one with a NUL in it, is told like any other that is of no use."""
+    assert unusable(Path(f"{top}/a\0b"), write=True) == f"'{top}/a\\x00b' is no path (embedded null byte)"

@@ -5,6 +5,7 @@
 --@include once
 --@include cancelling
 if once_reply then return once_reply end
+--@sound
 local record = load_record(request.b)
 if not record then return refuse('NOT_FOUND', request.b) end
 if record.over == 1 then return answer({left = 0, over = 1, already = true, tickets = {}}) end

@@ -6,6 +6,7 @@
 --@include once
 --@include revoking
 if once_reply then return once_reply end
+--@sound
 local record = load_record(request.b)
 if not record then return refuse('NOT_FOUND', request.b) end
 if #request.positions > 500 then return refuse('TOO_MANY', #request.positions) end

@@ -4,6 +4,7 @@
 --@include once
 --@include audit
 if once_reply then return once_reply end
+--@sound
 local asked = {}
 for _, worker in ipairs(request.workers) do
   if redis.call('HEXISTS', K.workers, worker) == 1 then

@@ -7,6 +7,7 @@
 --@include once
 --@include append
 if once_reply then return once_reply end
+--@sound
 local existing = load_record(request.b)
 if existing then
   return answer({

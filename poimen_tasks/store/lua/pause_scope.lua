@@ -10,6 +10,7 @@
 --@include running
 --@include keeping
 if once_reply then return once_reply end
+--@sound
 local MOST_REQUESTS = 16
 local key = K.pause_state(request.scope)
 local seen = request.id ~= '' and redis.call('HGET', key, 'r:' .. request.id)
@@ -28,6 +29,7 @@ if stands then
   })
 end
 
+local running, calls = running_in(request.scope), running_calls_in(request.scope)
 local epoch = redis.call('HINCRBY', K.pause_meta, 'epoch', 1)
 redis.call('HINCRBY', K.pause_meta, 'pauses', 1)
 local stop_at = request.grace and now + request.grace
@@ -36,7 +38,7 @@ local flag = string.format('%d|%s|%d', epoch, stop_at and string.format('%.6f', 
 local was_paused = redis.call('HSET', K.pauses, request.scope, flag) == 0
 local reply = {
   epoch = epoch, at = now, stop_at = stop_at or nil, expires_at = expires_at or nil,
-  running = running_in(request.scope), calls = running_calls_in(request.scope),
+  running = running, calls = calls,
 }
 if not was_paused then
   redis.call('HSET', key, 'paused_at', now)

@@ -4,6 +4,7 @@
 --@include once
 --@include pausing
 if once_reply then return once_reply end
+--@sound
 if redis.call('HEXISTS', K.pauses, request.scope) == 1 then return refuse('PAUSED', request.scope) end
 local known = redis.call('DEL', K.pause_state(request.scope)) == 1
 redis.call('DEL', K.pause_signals(request.scope))

@@ -7,6 +7,7 @@
 --@include once
 --@include releasing
 if once_reply then return once_reply end
+--@sound
 local key = K.pause_state(request.scope)
 local flag = redis.call('HGET', K.pauses, request.scope)
 if not flag then

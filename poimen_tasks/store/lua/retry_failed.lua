@@ -7,6 +7,7 @@
 --@include once
 --@include append
 if once_reply then return once_reply end
+--@sound
 local record = load_record(request.b)
 if not record then return refuse('NOT_FOUND', request.b) end
 if request.round > record.round + 1 then return refuse('ROUND', record.round) end

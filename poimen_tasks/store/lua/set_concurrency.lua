@@ -4,6 +4,7 @@
 --@include once
 --@include slots
 if once_reply then return once_reply end
+--@sound
 local record = load_record(request.b)
 if not record then return refuse('NOT_FOUND', request.b) end
 if record.over == 0 and record.limit ~= request.limit then
