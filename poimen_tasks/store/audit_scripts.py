@@ -154,7 +154,7 @@ class AuditScripts:
         if most is not None:
             request["most"] = most
         reply = ahead.take("read_audit", request) if ahead else None
-        if reply is None:
+        if reply is None or not reply[b"entries"]:  # that none was there when it was asked says nothing of now
             reply = self._call("read_audit", request)
         rows, full = reply[b"entries"], bool(reply[b"full"])
         if ahead and full and rows:

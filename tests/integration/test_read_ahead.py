@@ -45,6 +45,19 @@ def test_each_entry_once_and_in_order(store: Store, source: Source) -> None:
     assert calls(store) - before == 3
 
 
+def test_nothing_was_there_when_it_was_asked_for(store: Store, source: Source) -> None:
+    """That there was no more entry at that time says nothing of now: what came since is not left waiting."""
+    written = add(store, 500)
+    (*_, last), more = source.read(after=BEGIN)
+    assert more
+    assert source.read(after=last.id) == ([], False)
+    written += add(store, 500)
+    assert rest(source, BEGIN) == written
+    source.read(after=written[499])
+    late = add(store, 3)  # behind the question that is on its way
+    assert rest(source, written[999]) == late
+
+
 def test_another_place_than_the_one_asked_for(store: Store, source: Source) -> None:
     """Who goes on elsewhere gets what is there."""
     written = add(store, 1_100)
