@@ -13,11 +13,11 @@ from poimen_tasks.audit.asking import Asking
 from poimen_tasks.audit.unsealed import START
 from poimen_tasks.cli.audit_hints import explain_nothing
 from poimen_tasks.cli.audit_words import as_dict, filters, head, line, log_options, open_log, source_in_words
+from poimen_tasks.cli.following import Interrupts
 from poimen_tasks.cli.output import Failure, console, json_line, json_option, one_line, print_json, when
 
 __all__ = ["query", "rebuild_index", "show", "stats", "tail"]
 
-_INTERRUPTED = 130
 _SHOWN = 15
 
 
@@ -104,17 +104,19 @@ def tail(
 
 def _follow(asked: Asking, after: str | None, wanted: dict[str, Any], *, as_json: bool, titled: bool = False) -> None:
     """Print events as they come, until Ctrl-C."""
-    try:
-        for event in asked.follow(after=after, **wanted):
+    # An interrupt is noted, not raised: where Python drops exceptions, as in a finalizer, it would be lost.
+    with Interrupts() as interrupts:
+        for event in asked.follow(after=after, stop=lambda: interrupts.code > 0, **wanted):
             if as_json:
                 print_json(as_dict(event))
-                continue
-            if not titled:
-                click.echo(head())
-            titled = True
-            click.echo(line(event))
-    except KeyboardInterrupt:
-        click.get_current_context().exit(_INTERRUPTED)
+            else:
+                if not titled:
+                    click.echo(head())
+                titled = True
+                click.echo(line(event))
+            if interrupts.code:
+                break
+    click.get_current_context().exit(interrupts.code)
 
 
 @click.command()

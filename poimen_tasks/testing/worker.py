@@ -27,6 +27,7 @@ __all__ = ["EmbeddedWorker"]
 
 _POLL = 0.01
 _WAKE = 2.0
+_LOOKS = 5.0  # one that waits for its broker looks once a second whether it shall stop; sooner it would stay for ever
 _TICK = 0.05
 
 
@@ -165,7 +166,7 @@ class EmbeddedWorker:
             self._thread.join(min(_WAKE, self.timeout))
         if self.alive:
             with _asked_to_stop():
-                self._thread.join(self.timeout)
+                self._thread.join(max(_LOOKS, self.timeout))
         if self.alive:
             raise PoimenError(f"worker {self.hostname} did not stop within {self.timeout:g} s: a body is still running")
         self._thread = self._consumer = None

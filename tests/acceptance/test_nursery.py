@@ -68,11 +68,12 @@ def test_pipes_and_sessions(tmp_path: Path, env: dict[str, str]) -> None:
 
 def test_nothing_outlives_the_run(tmp_path: Path, env: dict[str, str]) -> None:
     """When a run is killed, its nursery ends and all that started there."""
-    (tmp_path / "shown.py").write_text("import time\nprint('there', flush=True)\ntime.sleep(60)\n")
+    # Both write to one pipe, each in one piece, lest their lines mix.
+    (tmp_path / "shown.py").write_text("import os, time\nos.write(1, b'there\\n')\ntime.sleep(60)\n")
     (tmp_path / "runs.py").write_text(
         "import os, sys, time\nfrom tests import nursery\n"
         f"one = nursery.start(['shown'], env=dict(os.environ), cwd={str(tmp_path)!r}, stdout=sys.stdout)\n"
-        "print(one.pid, flush=True)\ntime.sleep(60)\n"
+        "os.write(1, b'%d\\n' % one.pid)\ntime.sleep(60)\n"
     )
     env["PYTHONPATH"] = os.pathsep.join((str(tmp_path), str(nursery.ROOT)))
     run = nursery.start(["runs"], env=env, stdout=subprocess.PIPE)

@@ -71,6 +71,11 @@ def sealed(directory: Path, count: int) -> Callable[[], bool]:
     return lambda: (directory / "checkpoint").exists() and len(numbers(directory)) >= count
 
 
+def taken(store: Store, directory: Path, count: int) -> Callable[[], bool]:
+    """Whether they are sealed, and published and off the stream, which is the sealer's step behind that."""
+    return lambda: sealed(directory, count)() and store.audit.describe_audit().length == 0
+
+
 def findings(store: Store) -> dict[str, Level]:
     """What health says of the stream."""
     return {found.subject: found.level for found in check_audit(store.audit.describe_audit(), store.settings)}
@@ -111,7 +116,7 @@ def test_the_server_comes_back_empty(store, own_server, seal, log, eventually) -
     """A stream that begins anew is marked by one `audit.epoch` that names where the old one ended (promise A9)."""
     process = seal()
     record(store, range(100))
-    eventually(sealed(log, 100), timeout=90)
+    eventually(taken(store, log, 100), timeout=90)
     last = store.audit.describe_audit().last
     store.client.redis.flushall()
     record(store, range(100, 150))
@@ -145,7 +150,7 @@ def test_an_older_append_only_file(store, seal, log, eventually, noticed) -> Non
     own_server = seal.server
     process = seal()
     record(store, range(50))
-    eventually(sealed(log, 50), timeout=90)
+    eventually(taken(store, log, 50), timeout=90)
     back = older_state(own_server)
     record(store, range(50, 120))
     eventually(sealed(log, 120), timeout=90)
@@ -229,8 +234,7 @@ def test_it_catches_up(store, seal, log, eventually) -> None:
     """A sealer that was away while work went on seals everything that waited, once and in order."""
     process = seal()
     record(store, range(100))
-    eventually(sealed(log, 100), timeout=90)
-    eventually(lambda: store.audit.describe_audit().length == 0, timeout=90)  # trimmed: the step behind the seal
+    eventually(taken(store, log, 100), timeout=90)
     process.kill()
     for start in range(100, 20_100, 500):
         record(store, range(start, start + 500))
@@ -263,14 +267,14 @@ def test_two_in_one_directory(store, seal, log, eventually) -> None:
     assert second.process.wait(90) == 1
     assert f"another sealer writes this log, process {first.process.pid}" in second.text()
     record(store, range(1, 10))
-    eventually(sealed(log, 10), timeout=90)
+    eventually(taken(store, log, 10), timeout=90)
 
 
 def test_two_on_one_stream(store, seal, log, eventually) -> None:
     """One in another directory ends at once and names the living one; nothing is taken from that."""
     seal()
     record(store, range(10))
-    eventually(sealed(log, 10), timeout=90)
+    eventually(taken(store, log, 10), timeout=90)
     second = seal(name="other")
     assert second.process.wait(90) == 1
     assert "sealed up to line 10 in another directory" in second.text()
@@ -286,7 +290,7 @@ def test_a_frozen_sealer_is_fenced(store, seal, log, eventually) -> None:
     """One that was frozen beyond its lease, and replaced, takes nothing when it wakes, and ends (promise A9)."""
     first = seal()
     record(store, range(10))
-    eventually(sealed(log, 10), timeout=90)
+    eventually(taken(store, log, 10), timeout=90)
     first.process.send_signal(signal.SIGSTOP)
     shutil.copytree(log, log.with_name("copy"))
     eventually(lambda: not store.audit.describe_audit().alive, timeout=90)
@@ -337,7 +341,7 @@ def test_the_disk_is_full(store, seal, log, eventually) -> None:
     """It ends with exit code 1 and says what to do; the stream keeps everything, later it goes on (promise A9)."""
     process = seal()
     record(store, range(100))
-    eventually(sealed(log, 100), timeout=90)
+    eventually(taken(store, log, 100), timeout=90)
     room = next((log / "segments").iterdir()).stat().st_size + 1_000
     resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE, (room, room))
     record(store, range(100, 300))
@@ -417,7 +421,7 @@ def test_it_is_emptied_beside_the_sealer(store, seal, log, eventually) -> None:
     """A living sealer notices within its lease, also when nothing else happens."""
     process = seal()
     record(store, range(10))
-    eventually(sealed(log, 10), timeout=90)
+    eventually(taken(store, log, 10), timeout=90)
     process.process.send_signal(signal.SIGSTOP)
     record(store, range(10, 30))
     store.client.redis.xtrim(store.keys.build("audit"), maxlen=0, approximate=False)
@@ -457,7 +461,7 @@ def test_another_type_of_key(store, seal, log, eventually) -> None:
     key = store.keys.build("audit")
     record(store, range(10))
     running = seal()
-    eventually(sealed(log, 10))
+    eventually(taken(store, log, 10))
     store.client.redis.delete(key)
     store.client.redis.set(key, "x")
     eventually(lambda: f"key '{key}' is of type string, where a stream belongs" in running.text())
