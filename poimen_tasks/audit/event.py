@@ -138,7 +138,12 @@ def fill_in(event: AuditEvent, own: str, stream_id: str) -> AuditEvent:
 
 def moment_of(stream_id: str) -> datetime:
     """When an entry was added: its id says so. Somebody may have given one beyond all calendars: the last day then."""
-    return _EPOCH + timedelta(milliseconds=min(_LAST, int(stream_id.partition("-")[0])))
+    return _moment(stream_id.partition("-")[0])
+
+
+@lru_cache(16)  # what is recorded in bulk comes at one time
+def _moment(milliseconds: str) -> datetime:
+    return _EPOCH + timedelta(milliseconds=min(_LAST, int(milliseconds)))
 
 
 def copy_of(event: AuditEvent) -> AuditEvent:
