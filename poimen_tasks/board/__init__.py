@@ -5,7 +5,9 @@ from __future__ import annotations
 from poimen_tasks.board.document import Board, parse, render, validate
 from poimen_tasks.board.healing import BoardChange, HealedBoard, heal
 from poimen_tasks.board.reading import BoardProblem
+from poimen_tasks.board.state import TaskState, TrackerStats
 from poimen_tasks.board.task import BoardTask, TaskStatus
+from poimen_tasks.board.tracker import StateTracker
 
 __all__ = [
     "Board",
@@ -13,7 +15,10 @@ __all__ = [
     "BoardProblem",
     "BoardTask",
     "HealedBoard",
+    "StateTracker",
+    "TaskState",
     "TaskStatus",
+    "TrackerStats",
     "heal",
     "parse",
     "render",

@@ -87,7 +87,7 @@ def _read_rows(found: Reading, table: Table, rows: _Rows, tracked: Collection[st
             rows.say(None, "row_kept", f"line {at + 1}: no task can be read from it; it is kept below the table")
         elif not _take(rows, row, (text, table.names), at):
             kept.append(text)
-            if not row.certain and row.task.id not in tracked:
+            if not row.certain and row.task.id not in tracked and rows.tasks[row.task.id] is row.task:
                 words = f"task {row.task.id}: its status could not be read; it is {row.task.status} now"
                 rows.say(row.task.id, "status_guessed", words)
     if any(name and name not in NAMES for name in table.names) or (kept and not table.is_regular):
