@@ -116,8 +116,8 @@ def board_of(found: Reading) -> Board:
     assert table is not None  # noqa: S101 - else there is a problem
     assert title_at is not None  # noqa: S101
     rows = {}
-    for at, cells in table.rows:
-        task = task_of(table.names, cells)
+    for at in table.rows:
+        task = task_of(table.names, found.cells(at))
         rows[task.id] = (at, task)
     source = _Source(found.lines, title_at, found.title, tuple(table.names), table.header + 2, table.stop, rows)
     return Board(title=found.title, tasks=tuple(task for _, task in rows.values()), _source=source)

@@ -120,9 +120,8 @@ def heal(text: str, tracked: Tracked = None, *, title: str = _TITLE) -> HealedBo
         )
     if changes:
         board = replace(board, tasks=tuple(tasks))
-        healed = render(board)
-        return HealedBoard(text=healed, board=board, changes=tuple(changes))
-    return HealedBoard(text=text, board=board, changes=())
+        text = render(board)
+    return HealedBoard(text=text, board=board, changes=tuple(changes))
 
 
 def _follow(task: BoardTask, state: BoardTask | None, changes: list[BoardChange]) -> BoardTask:

@@ -57,6 +57,8 @@ def mend(found: Reading, tracked: Collection[str], *, title: str) -> tuple[str, 
     rows = _Rows()
     tables = [found.table, *found.others] if found.table else []
     for table in tables:
+        if table is not found.table:
+            rows.say(None, "table_merged", f"line {table.header + 1}: the second table of tasks joined the first")
         _read_rows(found, table, rows, tracked)
     mended = _put_together(found, rows, title)
     if read(mended).problems:  # whatever else is in the text makes a board of it impossible
@@ -76,8 +78,8 @@ class _Read(NamedTuple):
 
 def _read_rows(found: Reading, table: Table, rows: _Rows, tracked: Collection[str]) -> None:
     kept, before = list[str](), len(rows.prose)
-    for at, cells in table.rows:
-        text = found.texts[at]
+    for at in table.rows:
+        text, cells = found.texts[at], found.cells(at)
         if is_delimiter(cells) or is_header(cells) or is_rule(text):
             rows.say(None, "row_dropped", f"line {at + 1}: it held no task, only what a table is made of")
         elif len(cells) == 1 and text.lstrip(" \t")[:1] != "|":

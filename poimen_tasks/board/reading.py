@@ -58,15 +58,18 @@ class Table:
         header: the index of its header's line.
         names: the header's cells, in lower case.
         delimiter: the index of the row behind the header, None where it is not there.
-        rows: the index of each row and its cells.
-        stop: the index behind the last line.
+        rows: the indexes of its rows.
     """
 
     header: int
     names: list[str]
     delimiter: int | None
-    rows: list[tuple[int, list[Cell]]] = field(default_factory=list)
-    stop: int = 0
+    rows: range = range(0)
+
+    @property
+    def stop(self) -> int:
+        """The index behind its last line."""
+        return self.rows.stop
 
     @property
     def likeness(self) -> int:
@@ -100,6 +103,10 @@ class Reading:
     table: Table | None = None
     others: list[Table] = field(default_factory=list)
     problems: list[BoardProblem] = field(default_factory=list)
+
+    def cells(self, at: int) -> list[Cell]:
+        """The cells of the line of this index: they take many times its room, so they are not kept."""
+        return split_cells(self.texts[at])
 
     def say(self, at: int, fault: str, message: str) -> None:
         """Note a problem with the line of this index."""
@@ -151,11 +158,15 @@ def _table_at(texts: Sequence[str], opened: Sequence[bool], at: int) -> Table | 
     if table.delimiter is None and table.likeness < 3:
         return None
     stop = below if table.delimiter is None else below + 1
-    while stop < len(texts) and opened[stop] and (texts[stop].lstrip(" ")[:1] == "|" or not begins_block(texts[stop])):
-        table.rows.append((stop, split_cells(texts[stop])))
-        stop += 1
-    table.stop = stop
+    table.rows = range(stop, _end(texts, opened, stop))
     return table
+
+
+def _end(texts: Sequence[str], opened: Sequence[bool], at: int) -> int:
+    """The index behind a table's last row."""
+    while at < len(texts) and opened[at] and (texts[at].lstrip(" ")[:1] == "|" or not begins_block(texts[at])):
+        at += 1
+    return at
 
 
 def _choose(found: Reading, tables: Iterator[Table]) -> None:
@@ -195,10 +206,10 @@ def _read_table(found: Reading, table: Table) -> None:
     if not table.is_regular:
         return  # which cell is what, is not sure
     lines: dict[str, int] = {}
-    for at, cells in table.rows:
+    for at in table.rows:
         if at == table.header + 1 and table.delimiter is None and is_rule(found.texts[at]):
             continue  # it was told as the broken row
-        for fault, message in _row_faults(table, cells, lines, at):
+        for fault, message in _row_faults(table, found.cells(at), lines, at):
             found.say(at, fault, message)
 
 
@@ -235,7 +246,7 @@ def is_rule(text: str) -> bool:
 
 def is_header(cells: Sequence[Cell]) -> bool:
     """Whether cells are the names of the columns."""
-    return sorted(cell.text.lower() for cell in cells) == sorted(NAMES)
+    return cells[0].text.lower() in NAMES and sorted(cell.text.lower() for cell in cells) == sorted(NAMES)
 
 
 def _row_faults(table: Table, cells: list[Cell], lines: dict[str, int], at: int) -> Iterator[tuple[str, str]]:

@@ -8,8 +8,7 @@ from typing import Any, Self
 
 from poimen_tasks.board.task import TaskStatus
 from poimen_tasks.model import moment
-from poimen_tasks.store.tracker_reads import TrackerCounts
-from poimen_tasks.store.tracker_scripts import TrackedTask
+from poimen_tasks.store.tracker_scripts import TrackedTask, TrackerCounts
 
 __all__ = ["TaskState", "TrackerStats"]
 

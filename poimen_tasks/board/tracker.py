@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
+from poimen_tasks import context
 from poimen_tasks._checks import check_count, check_list, expected, words
 from poimen_tasks.board.state import TaskState, TrackerStats
 from poimen_tasks.board.task import BoardTask, TaskStatus, check_cell, check_status, check_task_id
 from poimen_tasks.errors import TrackerConflict
 from poimen_tasks.ids import check_actor, check_label, check_name
-from poimen_tasks.store.tracker_scripts import Given
+from poimen_tasks.store.tracker_scripts import Given, Who
 
 if TYPE_CHECKING:
     from poimen_tasks.store import Store
@@ -72,7 +73,7 @@ class StateTracker:
             branch: where the work is.
             verification: how it is shown to be done.
             expected: only if the task still has this version; 0: only if it is not there.
-            actor: who, for the state and the audit log.
+            actor: who, for the state and the audit log; inside a task by default the actor of its batch.
             reason: why, for both.
             request_id: an update that is sent again under its id changes nothing, whatever happened meanwhile; a task
                 remembers its last 8.
@@ -92,8 +93,7 @@ class StateTracker:
             self.name,
             [given],
             begin=_BEGIN,
-            actor=check_actor(actor),
-            reason=words(reason),
+            who=_who(actor, reason),
             expected=expected,
             request_id="" if request_id is None else check_label(request_id, "request id"),
         )
@@ -103,9 +103,9 @@ class StateTracker:
         return TaskState.of(given.id, done.task)
 
     def update_many(self, tasks: Iterable[BoardTask | TaskState], *, actor: str | None = None, reason: str = "") -> int:
-        """Set the states of many tasks, as of a board, 500 a round trip; empty texts stay as they are.
+        """Set the states of many tasks, as of a board, 100 a round trip; empty texts stay as they are.
 
-        All are checked before the first is written. Every 500 are one step; a call that broke off is made again.
+        All are checked before the first is written. Every 100 are one step; a call that broke off is made again.
 
         Returns:
             How many changed.
@@ -120,9 +120,7 @@ class StateTracker:
             texts = (task.scope or None, task.branch or None, task.verification or None)
             given.append(_given(task.id, task.status, *texts))
         scripts = self._store().trackers
-        return scripts.tracker_update(
-            self.name, given, begin=_BEGIN, actor=check_actor(actor), reason=words(reason)
-        ).changed
+        return scripts.tracker_update(self.name, given, begin=_BEGIN, who=_who(actor, reason)).changed
 
     def get(self, task_id: str) -> TaskState | None:
         """The state of a task; None for one that is not tracked."""
@@ -150,7 +148,7 @@ class StateTracker:
 
     def stats(self) -> TrackerStats:
         """How many tasks there are in each status; one round trip, however many there are."""
-        return TrackerStats.of(self._store().tracker_reads.counts(self.name, ranks=len(TaskStatus)))
+        return TrackerStats.of(self._store().trackers.tracker_stats(self.name, ranks=len(TaskStatus)))
 
     def remove(self, task_id: str, *, expected: int | None = None, actor: str | None = None, reason: str = "") -> bool:
         """Track a task no more. Returns whether it was tracked.
@@ -168,7 +166,7 @@ class StateTracker:
             check_count("expected", expected, least=0)
         task_id = check_task_id(task_id)
         removed, conflict, version = self._store().trackers.tracker_remove(
-            self.name, task_id, actor=check_actor(actor), reason=words(reason), expected=expected
+            self.name, task_id, who=_who(actor, reason), expected=expected
         )
         if conflict:
             raise self._conflict(task_id, expected, version)
@@ -176,7 +174,7 @@ class StateTracker:
 
     def clear(self, *, actor: str | None = None, reason: str = "") -> int:
         """Forget the tracker with all its tasks, in one step. Returns how many there were."""
-        return self._store().trackers.tracker_clear(self.name, actor=check_actor(actor), reason=words(reason))
+        return self._store().trackers.tracker_clear(self.name, who=_who(actor, reason))
 
     def _store(self) -> Store:
         return self._poimen.store
@@ -189,6 +187,14 @@ class StateTracker:
             "get it again, and decide anew",
             version=version,
         )
+
+
+def _who(actor: str | None, reason: str) -> Who:
+    """Who it is; inside a task the batch's actor and workflow."""
+    running = context.current_item()
+    if running is None:
+        return Who(check_actor(actor), words(reason))
+    return Who(running.actor if actor is None else check_actor(actor), words(reason), running.workflow)
 
 
 def _given(

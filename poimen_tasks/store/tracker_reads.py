@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgpack
 
@@ -11,21 +11,12 @@ from poimen_tasks.store.client import Client
 from poimen_tasks.store.survey import glob
 from poimen_tasks.store.tracker_scripts import TrackedTask
 
-__all__ = ["TrackerCounts", "TrackerReads"]
+__all__ = ["TrackerReads"]
 
 _PAGE = 250
 _SCAN = 1000
 #: As in `lua/include/tracker.lua`.
 _PLACES = 2**40
-
-
-class TrackerCounts(NamedTuple):
-    """How many tasks there are of each rank of a status, how many changes there were, and when the first and last."""
-
-    ranks: list[int]
-    changes: int
-    created: float | None
-    updated: float | None
 
 
 class TrackerReads:
@@ -59,21 +50,6 @@ class TrackerReads:
                 if stored is not None:
                     yield task.decode(), _opened(stored)
             after = f"({page[-1][1]:.0f}"
-
-    def counts(self, tracker: str, *, ranks: int) -> TrackerCounts:
-        """How many tasks there are of each rank, and what is known of the tracker; all of one moment."""
-        build = self.keys.build
-
-        def ask(redis: Any) -> Any:
-            pipeline = redis.pipeline(transaction=True)
-            for rank in range(ranks):
-                pipeline.zcount(build("tracker_states", tracker), rank * _PLACES, f"({(rank + 1) * _PLACES}")
-            pipeline.hmget(build("tracker_meta", tracker), ["changes", "created", "updated"])
-            return pipeline.execute()
-
-        *counts, (changes, created, updated) = self.client.read(ask)
-        times = (None if moment is None else float(moment) for moment in (created, updated))
-        return TrackerCounts(counts, int(changes or 0), *times)
 
     def names(self) -> list[str]:
         """Every tracker, the oldest first."""

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from poimen_tasks.store.callers import Callers
 from poimen_tasks.store.client import Client
 
-__all__ = ["Given", "TrackedTask", "TrackerScripts", "Updated"]
+__all__ = ["Given", "TrackedTask", "TrackerCounts", "TrackerScripts", "Updated", "Who"]
 
-#: About the most bytes of one call, and the most tasks.
-_MOST_BYTES, MOST_TASKS = 1 << 20, 500
+#: About the most bytes of one call, and the most tasks: so many take the server some 5 ms.
+_MOST_BYTES, _MOST_TASKS = 1 << 20, 100
 
 
 class TrackedTask(NamedTuple):
@@ -68,6 +68,19 @@ class Given(NamedTuple):
         return 4 * sum(len(text) for text in (self.id, self.scope, self.branch, self.verification) if text) + 64
 
 
+class Who(NamedTuple):
+    """Who changes something and why, and the workflow that it belongs to, if any; for the audit log."""
+
+    actor: str
+    reason: str = ""
+    workflow: str | None = None
+
+    def pack(self) -> dict[str, str]:
+        """As a script takes it."""
+        of = {} if self.workflow is None else {"workflow": self.workflow}
+        return {"actor": self.actor, "reason": self.reason, **of}
+
+
 class Updated(NamedTuple):
     """Reply of `tracker_update`.
 
@@ -80,6 +93,22 @@ class Updated(NamedTuple):
     task: TrackedTask | None
     changed: int
     conflict: bool
+
+
+class TrackerCounts(NamedTuple):
+    """Reply of `tracker_stats`.
+
+    Attributes:
+        ranks: how many tasks there are of each rank of a status.
+        changes: how many changes there were.
+        created: when the first was, in seconds since 1970; None: never.
+        updated: when the last was.
+    """
+
+    ranks: list[int]
+    changes: int
+    created: float | None
+    updated: float | None
 
 
 class TrackerScripts:
@@ -100,26 +129,23 @@ class TrackerScripts:
         tasks: Sequence[Given],
         *,
         begin: tuple[str, int],
-        actor: str,
-        reason: str = "",
+        who: Who,
         expected: int | None = None,
         request_id: str = "",
     ) -> Updated:
-        """Tasks get a status and other values; up to 500 of them, or about a megabyte, are one step.
+        """Tasks get a status and other values; up to 100 of them, or about a megabyte, are one step.
 
         Args:
             tracker: the tracker's name.
             tasks: what is said of each.
             begin: status and rank of a task that is not there yet and is given none.
-            actor: who, for the audit log.
-            reason: why, for the audit log.
+            who: who does it, and why.
             expected: the version of the one task that is given; 0: it is not there.
             request_id: a request that the task has seen already changes nothing.
         """
         done = Updated(None, 0, conflict=False)
         request: dict[str, Any] = {
-            "tracker": tracker, "id": request_id, "actor": actor, "reason": reason,
-            "pending": {"s": begin[0], "k": begin[1]},
+            "tracker": tracker, "id": request_id, "pending": {"s": begin[0], "k": begin[1]}, **who.pack(),
         }  # fmt: skip
         if expected is not None:
             request["expected"] = expected
@@ -130,19 +156,25 @@ class TrackerScripts:
         return done
 
     def tracker_remove(
-        self, tracker: str, task: str, *, actor: str, reason: str = "", expected: int | None = None
+        self, tracker: str, task: str, *, who: Who, expected: int | None = None
     ) -> tuple[bool, bool, int]:
         """Forget a task. Says whether it was there, whether it had another version than expected, and its version."""
-        request: dict[str, Any] = {"tracker": tracker, "task": task, "actor": actor, "reason": reason}
+        request: dict[str, Any] = {"tracker": tracker, "task": task, **who.pack()}
         if expected is not None:
             request["expected"] = expected
         reply = self._call("tracker_remove", request)
         return bool(reply[b"removed"]), bool(reply.get(b"conflict")), int(reply[b"version"])
 
-    def tracker_clear(self, tracker: str, *, actor: str, reason: str = "") -> int:
+    def tracker_clear(self, tracker: str, *, who: Who) -> int:
         """Forget a tracker with all its tasks; returns how many there were."""
-        reply = self._call("tracker_clear", {"tracker": tracker, "actor": actor, "reason": reason})
+        reply = self._call("tracker_clear", {"tracker": tracker, **who.pack()})
         return int(reply[b"removed"])
+
+    def tracker_stats(self, tracker: str, *, ranks: int) -> TrackerCounts:
+        """How many tasks there are of each rank, and what is known of the tracker; all of one moment."""
+        reply = self._call("tracker_stats", {"tracker": tracker, "ranks": ranks})
+        times = [None if reply.get(name) is None else float(reply[name]) for name in (b"created", b"updated")]
+        return TrackerCounts(list(reply[b"counts"]), int(reply[b"changes"]), *times)
 
     def repair_tracker(self, tracker: str, ids: Sequence[str], *, repair: bool, actor: str) -> dict[str, int]:
         """What is not as it should be with some tasks; see the script for the words. At most 500 of them."""
@@ -155,7 +187,7 @@ def _portions(tasks: Sequence[Given]) -> list[list[Given]]:
     portions, size = list[list[Given]](), 0
     for given in tasks:
         size += given.bytes
-        if not portions or len(portions[-1]) >= MOST_TASKS or size > _MOST_BYTES:
+        if not portions or len(portions[-1]) >= _MOST_TASKS or size > _MOST_BYTES:
             portions.append([])
             size = given.bytes
         portions[-1].append(given)

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- tracker_remove: a task of a tracker is forgotten. The numbers of the tracker's changes go on.
--- Request: tracker, task (its id), expected (the version that it has; nil: any), actor, reason
+-- Request: tracker, task (its id), expected (the version that it has; nil: any), actor, reason,
+--   workflow (nil: none)
 -- Reply: {removed, conflict (nothing was done: it has another version), version (of the task; 0: it is not there)}
 --@include once
 --@include audit
@@ -18,7 +19,7 @@ redis.call('HDEL', K.tracker(request.tracker), request.task)
 redis.call('ZREM', K.tracker_order(request.tracker), request.task)
 redis.call('ZREM', K.tracker_states(request.tracker), request.task)
 audit('tracker.removed', {
-  tracker = request.tracker, task = request.task, version = version, from = state.s, a = request.actor,
-  reason = request.reason,
+  tracker = request.tracker, task = request.task, version = version, from = state.s, w = request.workflow,
+  a = request.actor, reason = request.reason,
 })
 return answer({removed = true, version = version})

@@ -3,7 +3,8 @@
 -- changes nothing and has no entry, and so does a request id that the task remembers.
 -- Request: tracker, tasks (at most 500: {i id, s status and k its rank, f {scope, branch, verification}}, of these only
 --   what is given; a new task has all of s and k), id (request id, '' for none), expected (the version of the one task,
---   0: it is not there; nil: any), pending {s, k} of a task that begins without a status, actor, reason
+--   0: it is not there; nil: any), pending {s, k} of a task that begins without a status, actor, reason,
+--   workflow (nil: none)
 -- Reply: {task (its state afterwards, where it is one), changed (how many), conflict (nothing was done: another version)}
 --@include once
 --@include audit
@@ -18,6 +19,25 @@ local function remembers(state)
     if seen == request.id then return true end
   end
   return false
+end
+
+local function remember(state)
+  if request.id == '' then return end
+  state.q = state.q or {}
+  table.insert(state.q, request.id)
+  if #state.q > MOST_REQUESTS then table.remove(state.q, 1) end
+end
+
+-- The texts that differ, by name; nil for none.
+local function texts_of(state, differ)
+  local values = nil
+  for _, name in ipairs(differ) do
+    if name ~= 'status' then
+      values = values or {}
+      values[name] = state[name]
+    end
+  end
+  return values
 end
 
 -- The names of the values that differ from what is given, which the state gets.
@@ -58,23 +78,15 @@ for _, given in ipairs(request.tasks) do
         state.o = redis.call('HINCRBY', K.tracker_meta(request.tracker), 'places', 1)
       end
       state.v, state.u, state.a, state.w = next_change(request.tracker), now, request.actor, request.reason
-      if request.id ~= '' then
-        state.q = state.q or {}
-        table.insert(state.q, request.id)
-        if #state.q > MOST_REQUESTS then table.remove(state.q, 1) end
-      end
+      remember(state)
       save_task(request.tracker, given.i, state)
-      local values = nil
-      for _, name in ipairs(differ) do
-        if name ~= 'status' then
-          values = values or {}
-          values[name] = state[name]
-        end
-      end
       audit('tracker.updated', {
-        tracker = request.tracker, task = given.i, version = state.v, from = before, to = state.s, values = values,
-        a = request.actor, reason = request.reason,
+        tracker = request.tracker, task = given.i, version = state.v, from = before, to = state.s,
+        values = texts_of(state, differ), w = request.workflow, a = request.actor, reason = request.reason,
       })
+    elseif request.id ~= '' then
+      remember(state)
+      save_task(request.tracker, given.i, state)
     end
   end
   last = state
