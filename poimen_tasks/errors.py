@@ -47,6 +47,13 @@ PoimenError
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from poimen_tasks.board import BoardProblem
+
 __all__ = [
     "AuditBacklog",
     "AuditCorrupt",
@@ -280,9 +287,9 @@ class BoardInvalid(PoimenError, ValueError):
         problems: all that is wrong with it, by line.
     """
 
-    def __init__(self, message: str | None = None, *, problems: tuple[object, ...] = ()) -> None:
+    def __init__(self, message: str | None = None, *, problems: Sequence[BoardProblem] = ()) -> None:
         super().__init__(message)
-        self.problems = problems
+        self.problems = tuple(problems)
 
 
 class TrackerConflict(PoimenError, ValueError):

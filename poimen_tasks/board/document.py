@@ -106,7 +106,7 @@ def parse(text: str) -> Board:
     if found.problems:
         first, more = found.problems[0], len(found.problems) - 1
         others = f" (and {more:,} more problem{'' if more == 1 else 's'})" if more else ""
-        raise BoardInvalid(f"{first}{others}", problems=tuple(found.problems))
+        raise BoardInvalid(f"{first}{others}", problems=found.problems)
     return board_of(found)
 
 

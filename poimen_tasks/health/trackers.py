@@ -56,9 +56,14 @@ def check_trackers(
 
 def _look(store: Store, name: str, repairs: Repairs | None) -> Counter[str]:
     """What is wrong with a tracker, by word."""
-    actor, found = repairs.actor if repairs else "doctor", Counter[str]()
-    for ids in store.tracker_reads.members(name, count=_SLICE):
+    actor, dead = repairs.actor if repairs else "doctor", Counter[str]()
+    found = Counter[str]()
+    for key, ids in store.tracker_reads.members(name, count=_SLICE):
         wrong = store.trackers.repair_tracker(name, ids, repair=repairs is not None, actor=actor)
+        dead[key] += wrong.pop("dead", 0)  # an index may have what another one has as well
         for word, count in wrong.items():
-            found[word] = 1 if word in _FLAGS else found[word] + count
-    return found
+            if word in _FLAGS:
+                found[word] = 1
+            elif key == "tracker":
+                found[word] += count
+    return found + Counter(dead=max(dead.values(), default=0))

@@ -69,8 +69,8 @@ class TrackerReads:
             if cursor == 0 or seen >= most:
                 return sorted(found), cursor == 0
 
-    def members(self, tracker: str, *, count: int) -> Iterator[Sequence[str]]:
-        """The ids that any key of a tracker has, about `count` at a time; some may come more than once."""
+    def members(self, tracker: str, *, count: int) -> Iterator[tuple[str, Sequence[str]]]:
+        """The ids that each key of a tracker has, about `count` at a time, with the key's name; some may come twice."""
         for name, scan in (("tracker", "hscan"), ("tracker_order", "zscan"), ("tracker_states", "zscan")):
             key, cursor = self.keys.build(name, tracker), 0
             while True:
@@ -78,7 +78,7 @@ class TrackerReads:
                     lambda redis, at=cursor, of=key, how=scan: getattr(redis, how)(of, at, count=count)  # type: ignore[misc]
                 )
                 ids = [task.decode() for task in (page if scan == "hscan" else dict(page))]
-                yield from (ids[at : at + count] for at in range(0, len(ids), count))
+                yield from ((name, ids[at : at + count]) for at in range(0, len(ids), count))
                 if cursor == 0:
                     break
 
