@@ -167,6 +167,7 @@ def test_killed_writers(poimen: Poimen, worker_env: dict[str, str], tmp_path: Pa
         while states.stats().changes < 150 * (number + 1) + chance.randrange(40):
             assert time.monotonic() < deadline
         crowd.kill(number)
+    crowd.end()
     told = entries(poimen, "tracker.updated", "tracker.removed")
     stats = states.stats()
     assert len(told) == stats.changes > 900

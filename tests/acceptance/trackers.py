@@ -1,14 +1,14 @@
-"""What processes do that work on one tracker, or one board, at the same time; `crowd.py` starts them.
+"""Processes that work on one tracker, or one board, at the same time; `crowd.py` starts them.
 
-It imports little, so that fifty of them begin soon.
-
-`python -m tests.acceptance.trackers <what> <number> <file> <words…>` waits until the file is there, does what it is
-told, and prints what it did as JSON.
+`python -m tests.acceptance.trackers <what> <count> <directory> <words…>` forks itself so many times. Each child notes
+its process id in `<directory>/ready-<number>`, waits for the file `go`, does what it is told, and leaves what it did in
+`report-<number>`, as JSON.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import time
@@ -22,13 +22,12 @@ from poimen_tasks import Poimen, TaskState, TaskStatus, TrackerConflict, board
 SAME, MIXED, ENDLESS = 5, 30, 10_000
 
 
-def _tracker() -> Any:
-    return Poimen("trackers").tracker("shared")
+#: Made before the forks; each child opens connections of its own.
+states = Poimen("trackers").tracker("shared")
 
 
 def same(number: int, task: str) -> list[int]:
     """Update one task again and again; the versions that were seen."""
-    states = _tracker()
     return [states.update(task, branch=f"b{number}-{at}", actor=f"p{number}").version for at in range(SAME)]
 
 
@@ -39,7 +38,7 @@ def seen(task: str, state: TaskState | None) -> list[Any]:
 
 def mixed(number: int, *tasks: str) -> dict[str, Any]:
     """Read and write by turns: each write is one of a task that was read, and done only if nobody was faster."""
-    states, chance = _tracker(), random.Random(number)
+    chance = random.Random(number)
     reads, writes, conflicts = [], [], []
     for at in range(MIXED):
         task = chance.choice(tasks)
@@ -59,7 +58,6 @@ def mixed(number: int, *tasks: str) -> dict[str, Any]:
 
 def label(number: int, prefix: str, count: str) -> int:
     """Say of many tasks where the work is and how it is shown, each process a value of its own; how many changed."""
-    states = _tracker()
     for at in range(int(count)):
         what = {("scope", "branch", "verification")[number % 3]: f"{prefix}{at}"}
         states.update(f"T{at}", actor=f"p{number}", **what)
@@ -68,7 +66,6 @@ def label(number: int, prefix: str, count: str) -> int:
 
 def endless(number: int) -> None:
     """Write until it is killed."""
-    states = _tracker()
     for at in range(ENDLESS):
         states.update(f"T{(at * 7 + number) % 50}", list(TaskStatus)[at % 7], scope=f"{number}-{at}")
         if at % 5 == 0:
@@ -86,13 +83,33 @@ _KINDS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def main(what: str, number: str, go: str, words: Sequence[str]) -> None:
+def child(what: str, number: int, directory: Path, words: Sequence[str]) -> None:
     """Wait for the others, and work."""
-    Path(f"{go}.ready-{number}").touch()
-    while not Path(go).exists():
-        time.sleep(0.05)
-    sys.stdout.write(json.dumps(_KINDS[what](int(number), *words)))
+    (directory / f"ready-{number}").write_text(str(os.getpid()))
+    deadline = time.monotonic() + 60
+    while not (directory / "go").exists():
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.02)
+    report = directory / f"report-{number}"
+    aside = report.with_suffix(".tmp")
+    aside.write_text(json.dumps(_KINDS[what](number, *words)))
+    aside.replace(report)
+
+
+def main(what: str, count: int, directory: Path, words: Sequence[str]) -> None:
+    """Fork, and wait for all."""
+    for number in range(count):
+        if not os.fork():
+            code = 1
+            try:
+                child(what, number, directory, words)
+                code = 0
+            finally:
+                os._exit(code)
+    for _ in range(count):
+        os.wait()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], sys.argv[4:])
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])
