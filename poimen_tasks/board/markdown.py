@@ -16,13 +16,13 @@ __all__ = [
     "BOM",
     "Cell",
     "Line",
-    "begins_block",
     "escape",
     "fence_for",
     "front_matter",
     "heading",
     "is_delimiter",
     "is_framed",
+    "is_row",
     "open_lines",
     "split_cells",
     "split_lines",
@@ -113,14 +113,14 @@ def heading(text: str) -> str | None:
     return bare.rstrip(_BLANKS) if not bare or bare[-1] in _BLANKS else words
 
 
-def begins_block(text: str) -> bool:
-    """Whether a line that follows a table's row ends the table: it is empty, or another block begins."""
+def is_row(text: str) -> bool:
+    """Whether a line may be one of a table: it is neither empty nor indented as code, and begins no other block."""
     inner = text.strip(_BLANKS)
     if not inner or text[:4] == "    " or text[:1] == "\t":
-        return True
+        return False
     rule = inner.replace(" ", "").replace("\t", "")
     thematic = len(rule) >= 3 and rule[0] in "-_*" and not rule.strip(rule[0])
-    return thematic or bool(_BLOCK.match(inner) or _FENCE.match(text))
+    return inner[0] == "|" or not (thematic or _BLOCK.match(inner) or _FENCE.match(text))
 
 
 def split_cells(text: str) -> list[Cell]:

@@ -10,9 +10,9 @@ from poimen_tasks.board.markdown import (
     BOM,
     Cell,
     Line,
-    begins_block,
     heading,
     is_delimiter,
+    is_row,
     open_lines,
     split_cells,
     split_lines,
@@ -139,7 +139,7 @@ def _tables(texts: Sequence[str], opened: Sequence[bool]) -> Iterator[Table]:
     """Every table, and what looks like a board's header though no table follows."""
     at = 0
     while at < len(texts):
-        table = _table_at(texts, opened, at) if opened[at] and "|" in texts[at] and texts[at][:4].strip() else None
+        table = _table_at(texts, opened, at) if opened[at] and "|" in texts[at] and is_row(texts[at]) else None
         if table is None:
             at += 1
             continue
@@ -151,7 +151,7 @@ def _table_at(texts: Sequence[str], opened: Sequence[bool], at: int) -> Table | 
     names = [cell.text.lower() for cell in split_cells(texts[at])]
     table = Table(at, names, None)
     below = at + 1
-    if below < len(texts) and opened[below] and "-" in texts[below] and not begins_block(texts[below]):
+    if below < len(texts) and opened[below] and "-" in texts[below] and is_row(texts[below]):
         cells = split_cells(texts[below])
         if is_delimiter(cells) and (len(cells) == len(names) or table.likeness > 1):
             table.delimiter = below
@@ -164,7 +164,7 @@ def _table_at(texts: Sequence[str], opened: Sequence[bool], at: int) -> Table | 
 
 def _end(texts: Sequence[str], opened: Sequence[bool], at: int) -> int:
     """The index behind a table's last row."""
-    while at < len(texts) and opened[at] and (texts[at].lstrip(" ")[:1] == "|" or not begins_block(texts[at])):
+    while at < len(texts) and opened[at] and is_row(texts[at]):
         at += 1
     return at
 

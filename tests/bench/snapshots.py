@@ -132,7 +132,7 @@ def snapshots_at_once(bench: Bench) -> Iterator[Row]:
             ours=middle(found["ours"]),
             reference=middle(found["bare"]),
             against=against,
-            target=Target(of="ratio", at_least=0.05),
+            target=Target(of="ours", at_least=20),
             samples=found,
         )
 

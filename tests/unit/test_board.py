@@ -141,6 +141,7 @@ SOUND = {
     "a comment": f"<!-- {HEADER} -->\n{titled()}\n<!--\n{table()}\n-->",
     "an indented table": f"{titled()}\n\n    {HEADER}\n    {RULE}\n",
     "an emoji of several characters": titled("|T1|\U0001f469\u200d\U0001f4bb a|pending|b|c|"),
+    "a heading that looks like a header": f"# x\n# {HEADER}\n{table()}",
     "a second title": titled("", "# y"),
 }
 

@@ -97,6 +97,8 @@ def test_the_title_of_a_board_that_has_none():
 
 
 # ------------------------------------------------------------------------------------------- what is broken
+KEPT_WORDS = "Lines that were in the table and could not stay there as they were:"
+
 BROKEN = {
     "no title": (table(*ROWS), f"# Task board\n\n{table(*ROWS)}", ["title_added"]),
     "a title that is empty": (f"# \n{table()}", f"# Task board\n{table()}", ["title_changed"]),
@@ -123,6 +125,11 @@ BROKEN = {
         ["table_added", "title_added"],
     ),
     "a byte order mark": (f"\ufeff{table()}", f"\ufeff# Task board\n\n{table()}", ["title_added"]),
+    "a title that looks like a header": (
+        f"# {HEADER}\n\n{table('|T1|')}",
+        f"# {HEADER}\n\n{table('| T1 |  | pending |  |  |')}\n\n{KEPT_WORDS}\n\n```text\n|T1|\n```",
+        ["row_mended", "status_guessed"],
+    ),
     "front matter": (
         "---\na: b\n---\nwords",
         f"---\na: b\n---\n# Task board\n\n{table()}\n\nwords",
@@ -228,7 +235,7 @@ def test_whatever_it_is(text, tracked):
 @some
 @given(boards(least=1), st.data())
 def test_no_row_is_lost(text, data):
-    """However another line is broken, a sound row is on the board, or where it cannot be read, its line stays."""
+    """However another line is broken, a sound row stays, or if it cannot be read, its line (promise B3)."""
     source = board.parse(text)._source
     lines = list(source.lines)
     harmed = data.draw(st.integers(0, len(lines) - 1))
