@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from pathlib import Path
 
@@ -84,8 +86,7 @@ def heal(
     text = read_text(file)
     healed = boards.heal(text, _tracked(app, directory, tracker), title=title)
     if write and healed.changed:
-        with destination(file) as out:
-            out.write(healed.text.encode())
+        _write(file, text, healed.text)
     if as_json:
         print_json({**healed.to_dict(), "written": write and healed.changed})
         return
@@ -98,6 +99,19 @@ def heal(
         sys.stdout.buffer.flush()
     else:
         click.echo(f"{file} was written anew" if healed.changed else f"{file} is as it should be", err=True)
+
+
+def _write(file: Path, before: str, text: str) -> None:
+    """Put the mended board in the place of the old one, with its rights.
+
+    Raises:
+        Failure: it cannot be written, or somebody else wrote it meanwhile.
+    """
+    with destination(file) as out:
+        os.fchmod(out.fileno(), stat.S_IMODE(file.stat().st_mode))
+        out.write(text.encode())
+        if read_text(file) != before:
+            raise Failure(f"{file} was changed by somebody else meanwhile; run it again", kind="BoardChanged")
 
 
 def _tracked(app: str | None, directory: Path | None, name: str | None) -> StateTracker | None:

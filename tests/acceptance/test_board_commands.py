@@ -122,11 +122,32 @@ def test_heal(run: Run, poimen: Poimen, file: Path) -> None:
     written = run(*words, "--write")
     assert (written.exit_code, written.stdout, file.read_text(encoding="utf-8")) == (0, "", healed.text)
     assert written.stderr.splitlines()[-1] == "board.md was written anew"
+    file.chmod(0o640)
     before = file.stat()
     again = run(*words, "--write")
     assert (again.exit_code, again.stderr) == (0, "board.md is as it should be\n")
     assert (file.stat().st_mtime_ns, file.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
     assert run("board", "check", "board.md").exit_code == 0
+
+
+def test_heal_writes_with_care(run: Run, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file keeps its rights; one that somebody else wrote meanwhile is left as it is, and nothing lies beside it."""
+    file.write_text(BROKEN, encoding="utf-8")
+    file.chmod(0o600)
+    assert run("board", "heal", "board.md", "--write").exit_code == 0
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_text(BROKEN, encoding="utf-8")
+    heal = board.heal
+
+    def slowly(text: str, *values: object, **options: str) -> board.HealedBoard:
+        file.write_text(f"{text}\nby somebody else\n", encoding="utf-8")
+        return heal(text, *values, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(board, "heal", slowly)
+    lost = run("board", "heal", "board.md", "--write")
+    assert (lost.exit_code, "was changed by somebody else meanwhile" in lost.stderr) == (1, True)
+    assert file.read_text(encoding="utf-8").endswith("by somebody else\n")
+    assert [path.name for path in file.parent.iterdir() if path.is_file()] == ["board.md"]
 
 
 def test_heal_keeps_line_endings(run: Run, file: Path) -> None:

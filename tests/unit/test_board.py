@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from poimen_tasks import BoardInvalid, BoardTask, InvalidArgument, InvalidId, TaskStatus, board
 from poimen_tasks.board.task import MOST_CHARACTERS
+from tests.conftest import ROOT
 from tests.unit.boards import HEADER, RULE, boards, broken, cells, ids, table, tasks, titled
 
 some = settings(max_examples=50, deadline=None)
@@ -202,6 +204,19 @@ def test_any_text_is_read(text):
         assert raised.value.problems == tuple(found)
     else:
         assert board.render(board.parse(text)) == text
+
+
+def test_the_page():
+    """The board on the page is one, and the page's rules are those of the code."""
+    page = (ROOT / "docs" / "board.md").read_text(encoding="utf-8")
+    shown = page.partition("```markdown\n")[2].partition("```")[0]
+    assert board.validate(shown) == []
+    assert [str(task.status) for task in board.parse(shown).tasks] == ["completed", "in_progress"]
+    (rule,) = [line for line in page.splitlines() if line.startswith("| Status |")]
+    assert re.findall(r"`(\w+)`", rule) == list(TaskStatus)
+    assert f"at most {MOST_CHARACTERS:,} characters" in page
+    said = str(board.validate(shown.replace("In progress", "done"))[0])
+    assert said.partition("Expected one of pending, ")[0] in page
 
 
 # ------------------------------------------------------------------------------------------- parsing
