@@ -131,7 +131,7 @@ def test_heal(run: Run, poimen: Poimen, file: Path) -> None:
 
 
 def test_heal_writes_with_care(run: Run, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file keeps its rights; one that somebody else wrote meanwhile is left as it is, and nothing lies beside it."""
+    """The file keeps its rights; one that somebody else wrote meanwhile is left as it is, with nothing beside it."""
     file.write_text(BROKEN, encoding="utf-8")
     file.chmod(0o600)
     assert run("board", "heal", "board.md", "--write").exit_code == 0

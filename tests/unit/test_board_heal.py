@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from poimen_tasks import BoardTask, InvalidArgument, InvalidId, TaskStatus, board
+from poimen_tasks.board import mending
+from poimen_tasks.board.reading import read
 from tests.unit.boards import HEADER, RULE, boards, broken, table, tasks, titled
 
 some = settings(max_examples=50, deadline=None)
@@ -252,3 +254,14 @@ def test_any_text(text, known):
     healed = board.heal(text, {"T1": "completed"} if known else None)
     assert board.validate(healed.text) == []
     assert board.heal(healed.text, {"T1": "completed"} if known else None).text == healed.text
+
+
+@some
+@given(broken(), st.lists(tasks(), max_size=3, unique_by=lambda task: task.id))
+def test_what_cannot_be_mended_in_place(text, found):
+    """A text that is set aside as a whole stands below a valid board, with each of its lines."""
+    rows = mending._Rows(tasks={task.id: task for task in found})
+    made = mending._set_aside(read(text), rows, "Task board")
+    assert board.validate(made) == []
+    assert board.parse(made).tasks == tuple(found)
+    assert "\n".join(read(text).texts) in made
