@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from poimen_tasks._checks import expected
-from poimen_tasks.board.markdown import Cell, Line, escape, is_framed, split_cells
+from poimen_tasks.board.markdown import Cell, Line, escape, heading, is_framed, split_cells
 from poimen_tasks.board.reading import NAMES, BoardProblem, Reading, read
 from poimen_tasks.board.task import COLUMNS, BoardTask, check_cell
 from poimen_tasks.errors import BoardInvalid, InvalidArgument
 
-__all__ = ["Board", "draw_row", "draw_table", "parse", "render", "validate"]
+__all__ = ["Board", "check_title", "draw_row", "draw_table", "parse", "render", "validate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,7 @@ class Board:
 
     def __post_init__(self) -> None:
         """Check title and tasks."""
-        if not check_cell("title", self.title):
-            raise expected("title", "some words", self.title)
+        check_title(self.title)
         object.__setattr__(self, "tasks", tuple(self.tasks))
         ids = set()
         for task in self.tasks:
@@ -74,6 +73,17 @@ class Board:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {"title": self.title, "tasks": [task.to_dict() for task in self.tasks]}
+
+
+def check_title(title: object) -> None:
+    """Refuse what a heading does not hold as it is.
+
+    Raises:
+        InvalidArgument: it is empty, no text on one line, or ends as a heading is closed, with a blank and `#`.
+    """
+    words = check_cell("title", title)
+    if not words or heading(f"# {words}") != words:
+        raise expected("title", "some words that do not end with ` #`", title)
 
 
 def _check_text(text: object) -> str:

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from poimen_tasks._checks import expected
-from poimen_tasks.board.document import Board, board_of, parse, render
+from poimen_tasks.board.document import Board, board_of, check_title, parse, render
 from poimen_tasks.board.mending import mend
 from poimen_tasks.board.reading import read
-from poimen_tasks.board.task import BoardTask, check_cell
+from poimen_tasks.board.task import BoardTask
 from poimen_tasks.errors import InvalidArgument
 
 __all__ = ["BoardChange", "HealedBoard", "Tracked", "heal"]
@@ -103,8 +103,7 @@ def heal(text: str, tracked: Tracked = None, *, title: str = _TITLE) -> HealedBo
     """
     if not isinstance(text, str):
         raise expected("board", "the text of a Markdown file, as a str", text)
-    if not check_cell("title", title):
-        raise expected("title", "some words", title)
+    check_title(title)
     states = _states(tracked)
     found = read(text)
     if found.problems:

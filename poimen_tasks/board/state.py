@@ -21,7 +21,8 @@ class TaskState:
         id: the task id.
         status: how far it is.
         scope, branch, verification: as on a board; empty where nobody said.
-        version: the number of the tracker's change that made this state; `update(expected=…)` takes it.
+        version: the number of the tracker's change that made this state; `update(expected=…)` takes it. None comes
+            twice until the tracker is cleared.
         actor, reason: who made it, and why.
         created_at: when the task was first tracked.
         updated_at: when this state was made.

@@ -49,6 +49,11 @@ def ids() -> st.SearchStrategy[str]:
     return cells(least=1).filter(str.isprintable)
 
 
+def titles() -> st.SearchStrategy[str]:
+    """Titles: texts that do not end as a heading is closed."""
+    return cells(least=1).filter(lambda text: not text.endswith("#") or text.rstrip("#")[-1:] not in ("", " "))
+
+
 @st.composite
 def tasks(draw: Callable[..., Any], id: st.SearchStrategy[str] | None = None) -> BoardTask:  # noqa: A002 - as the field is called
     """Tasks."""
@@ -83,7 +88,7 @@ def boards(draw: Callable[..., Any], least: int = 0) -> str:
     cased = [draw(st.sampled_from((name, name.lower(), name.upper()))) for name in names]
     rule = "|" + "|".join(draw(st.sampled_from(("-", "---", ":--", "--:", ":-:"))) for _ in names) + "|"
     around = st.lists(st.sampled_from(_AROUND), max_size=3)
-    title = draw(cells(least=1).filter(lambda text: text.strip("#\t ")))
+    title = draw(titles())
     lines = [f"# {title}", "", *draw(around), ""]
     lines += [f"| {' | '.join(cased)} |", rule, *draw(_rows(list(names), found)), "", *draw(around)]
     end = draw(st.sampled_from(("\n", "\r\n", "\r")))
