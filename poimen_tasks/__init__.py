@@ -5,6 +5,17 @@ from __future__ import annotations
 from poimen_tasks._version import __version__
 from poimen_tasks.app import Poimen
 from poimen_tasks.audit import AuditEvent, AuditPage, AuditStats
+from poimen_tasks.board import (
+    Board,
+    BoardChange,
+    BoardProblem,
+    BoardTask,
+    HealedBoard,
+    StateTracker,
+    TaskState,
+    TaskStatus,
+    TrackerStats,
+)
 from poimen_tasks.cache import MISSING, CacheEntry, CacheKey, CacheStats
 from poimen_tasks.dispatch import Batch, BatchReport, Workflow, WorkflowReport, WorkflowStatus
 from poimen_tasks.errors import *  # noqa: F403 - the whole tree is public
@@ -24,12 +35,17 @@ __all__ = [  # noqa: PLE0604 - the errors' own list is part of it
     "BatchReport",
     "BatchState",
     "BatchStatus",
+    "Board",
+    "BoardChange",
+    "BoardProblem",
+    "BoardTask",
     "CacheEntry",
     "CacheKey",
     "CachePolicy",
     "CacheStats",
     "ErrorInfo",
     "Finding",
+    "HealedBoard",
     "HeldBack",
     "Item",
     "ItemStatus",
@@ -44,6 +60,10 @@ __all__ = [  # noqa: PLE0604 - the errors' own list is part of it
     "Settings",
     "Snapshot",
     "SnapshotStats",
+    "StateTracker",
+    "TaskState",
+    "TaskStatus",
+    "TrackerStats",
     "Workflow",
     "WorkflowReport",
     "WorkflowStatus",

@@ -12,6 +12,7 @@ from celery import Celery
 from poimen_tasks import context
 from poimen_tasks._checks import check_flag
 from poimen_tasks.audit import Audit
+from poimen_tasks.board import StateTracker
 from poimen_tasks.cache import Cache
 from poimen_tasks.defaults import new_app
 from poimen_tasks.dispatch import (
@@ -325,6 +326,14 @@ class Poimen:
     def workflow(self, workflow: str) -> Workflow:
         """The handle of a workflow: its batches as one. Makes no round trip; an unknown id shows at the first read."""
         return Workflow(self._runtime, check_name(workflow, "workflow"))
+
+    def tracker(self, name: str) -> StateTracker:
+        """The tracked states of a board's tasks, in any process. Makes no round trip; begins with its first update."""
+        return StateTracker(self, name)
+
+    def trackers(self) -> list[str]:
+        """The names of all trackers, the oldest first."""
+        return self._store().tracker_reads.names()
 
     # --- pausing -------------------------------------------------------------------------------------------------
 

@@ -39,11 +39,20 @@ PoimenError
 ├── AuditBacklog                            too many audit entries wait to be sealed
 ├── AuditDiskError           (OSError)      the disk did not keep what was written; the sealer ends
 ├── SealerConflict                          another sealer has the directory or the stream
+├── BoardInvalid             (ValueError)   a task board is not valid
+├── TrackerConflict          (ValueError)   a tracked task has another version than was expected
 └── Cancelled                               raised inside a running task that was asked to stop
 ```
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from poimen_tasks.board import BoardProblem
 
 __all__ = [
     "AuditBacklog",
@@ -54,6 +63,7 @@ __all__ = [
     "BatchFailed",
     "BatchNotFound",
     "BatchTimeout",
+    "BoardInvalid",
     "CacheTimeout",
     "Cancelled",
     "DispatchAborted",
@@ -79,6 +89,7 @@ __all__ = [
     "StaleEpoch",
     "StoreRefused",
     "StoreUnavailable",
+    "TrackerConflict",
     "UncacheableArguments",
     "UnknownTask",
     "UnsupportedWork",
@@ -267,6 +278,30 @@ class AuditDiskError(PoimenError, OSError):
 
 class SealerConflict(PoimenError):
     """Another sealer has the directory or the stream."""
+
+
+class BoardInvalid(PoimenError, ValueError):
+    """The task board is not valid.
+
+    Attributes:
+        problems: all that is wrong with it, by line.
+    """
+
+    def __init__(self, message: str | None = None, *, problems: Sequence[BoardProblem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+class TrackerConflict(PoimenError, ValueError):
+    """The tracked task has another version than was expected: somebody changed it meanwhile.
+
+    Attributes:
+        version: the version that it has; 0: it is not there.
+    """
+
+    def __init__(self, message: str | None = None, *, version: int = 0) -> None:
+        super().__init__(message)
+        self.version = version
 
 
 class Cancelled(PoimenError):

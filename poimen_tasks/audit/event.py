@@ -22,7 +22,7 @@ __all__ = ["RESERVED", "AuditEvent", "check_type", "copy_of", "fill_in", "iso", 
 RESERVED = frozenset(
     (
         "audit", "batch", "cache", "call", "callback", "fleet", "item", "keeper", "keys", "lane", "pauses", "scope",
-        "slots", "snapshot", "store", "ticket", "worker", "workflow",
+        "slots", "snapshot", "store", "ticket", "tracker", "worker", "workflow",
     )
 )  # fmt: skip
 

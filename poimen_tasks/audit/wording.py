@@ -78,6 +78,9 @@ _ACTIONS = {
     "scope.reset": "what was known of {scope} was forgotten",
     "snapshot.created": "a snapshot of workflow {w} was written",
     "snapshot.restored": "workflow {w} was restored from a snapshot",
+    "tracker.updated": "task {task} of tracker {tracker} is {to}",
+    "tracker.removed": "task {task} was removed from tracker {tracker}",
+    "tracker.cleared": "tracker {tracker} was cleared",
     "worker.draining": "worker {worker} was asked to leave",
 }
 

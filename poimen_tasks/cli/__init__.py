@@ -13,6 +13,7 @@ import click
 import poimen_tasks
 from poimen_tasks.cli import (
     audit,
+    board,
     cache,
     cancel,
     concurrency,
@@ -24,6 +25,7 @@ from poimen_tasks.cli import (
     run,
     snapshot,
     status,
+    tracker,
     up,
     watch,
     worker,
@@ -73,6 +75,8 @@ class _Commands(click.Group):
         cache.cache,
         snapshot.snapshot,
         drain.drain,
+        board.board,
+        tracker.tracker,
         audit.audit,
         health.health,
         doctor.doctor,

@@ -22,6 +22,7 @@ from poimen_tasks.health.fleet import LIVE, check_slots, check_workers
 from poimen_tasks.health.pauses import check_pauses
 from poimen_tasks.health.repairs import Publish, Repairs
 from poimen_tasks.health.server import check_server, no_server
+from poimen_tasks.health.trackers import check_trackers
 from poimen_tasks.store.keys import LAYOUT
 from poimen_tasks.store.survey import Survey
 
@@ -44,6 +45,7 @@ __all__ = [
     "check_server",
     "check_settings",
     "check_slots",
+    "check_trackers",
     "check_workers",
     "examine",
     "glance",
@@ -105,6 +107,7 @@ def _look_over(
     progress("pauses")
     yield from check_pauses(store, repairs)
     yield check_cache(store, repairs, progress)
+    yield from check_trackers(store, repairs, progress)
     yield from check_leftovers(store, survey, repairs, progress)
     yield from check_audit(store.audit.describe_audit(), store.settings)
 

@@ -14,6 +14,8 @@ from poimen_tasks.store.pause_scripts import PauseScripts
 from poimen_tasks.store.reads import Reads
 from poimen_tasks.store.scripts import Scripts
 from poimen_tasks.store.snapshot_scripts import SnapshotScripts
+from poimen_tasks.store.tracker_reads import TrackerReads
+from poimen_tasks.store.tracker_scripts import TrackerScripts
 
 __all__ = [
     "AuditEntries",
@@ -29,6 +31,8 @@ __all__ = [
     "Scripts",
     "SnapshotScripts",
     "Store",
+    "TrackerReads",
+    "TrackerScripts",
 ]
 
 
@@ -44,6 +48,8 @@ class Store:
         self.pauses = PauseScripts(self.client)
         self.snapshots = SnapshotScripts(self.client)
         self.pause_reads = PauseReads(self.client)
+        self.trackers = TrackerScripts(self.client)
+        self.tracker_reads = TrackerReads(self.client)
         self.audit = AuditScripts(self.client)
         self.reads = Reads(self.client)
         self.entries = AuditEntries(self.client)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 from poimen_tasks.store.audit_scripts import Entry
+from poimen_tasks.store.callers import Callers
 from poimen_tasks.store.client import Client
 
 __all__ = ["AuditEntries"]
@@ -24,7 +23,7 @@ class AuditEntries:
         self._key = client.keys.build("audit")
         self._meta = client.keys.build("audit_meta")
         self._limit = b"%d" % client.settings.audit_unsealed_limit
-        self._callers = threading.local()
+        self._callers = Callers()
 
     def record_event(self, ids: Sequence[str], payloads: Sequence[bytes]) -> list[str]:
         """Write recorded events, up to 500 or a megabyte a call. Returns the stream ids of their entries.
@@ -38,20 +37,12 @@ class AuditEntries:
         """
         written: list[str] = []
         for start, stop in _portions(payloads):
-            # One owner a thread, not one a call: what the store keeps for a retry does not grow with what is recorded.
-            owner, sequence = self._next_call()
-            parts: list[bytes] = [owner, sequence, self._limit]
+            owner, sequence = self._callers.next_call()
+            parts: list[bytes] = [owner.encode(), b"%d" % sequence, self._limit]
             for own, payload in zip(ids[start:stop], payloads[start:stop], strict=True):
                 parts += (_header(own), payload)
             written += self.client.direct("record_event", *parts).decode().split(" ")
         return written
-
-    def _next_call(self) -> tuple[bytes, bytes]:
-        mine, pid = self._callers, os.getpid()
-        if getattr(mine, "pid", None) != pid:  # a forked child is another caller
-            mine.pid, mine.owner, mine.sequence = pid, os.urandom(8).hex().encode(), 0
-        mine.sequence += 1
-        return mine.owner, b"%d" % mine.sequence
 
     def epoch(self, *, patience: float | None = None) -> str:
         """The random id of the stream as it is now; empty while nothing was ever written."""

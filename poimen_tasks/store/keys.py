@@ -1,7 +1,7 @@
 """Every Redis key of the project, in one place: its form, type, owner and lifetime.
 
 All keys share one hash slot: the namespace stands in braces.
-Behind a batch's id stands a slash, which no id contains, so that no id can spell another batch's key.
+Behind a batch's id, and a tracker's name, stands a slash, which neither contains, so that none can spell another's key.
 The Lua scripts get their key builders from this table too (`lua_builders`), so a key is spelled once.
 """
 
@@ -110,6 +110,11 @@ TABLE: dict[str, Key] = {
     "digests": Key("b:{batch}/digests", "hash", "chunk number to 32 bytes an item: its cache key", _RETENTION),
     "restored": Key("s:r:{snapshot}", "hash", "a snapshot that was restored here, or is being", "a year; a day before"),
     "restoring": Key("s:ing", "zset", "workflows that are being restored, by when that is given up", "until restored"),
+    "trackers": Key("trackers", "zset", "names of trackers by when they began", "until cleared"),
+    "tracker": Key("t:{tracker}", "hash", "task id to its tracked state, msgpack", "until removed"),
+    "tracker_order": Key("t:{tracker}/order", "zset", "task ids by the order of their first update", "until removed"),
+    "tracker_states": Key("t:{tracker}/states", "zset", "task ids by status, then by order", "until removed"),
+    "tracker_meta": Key("t:{tracker}/meta", "hash", "a tracker's last numbers and times", "until cleared"),
     "drains": Key("drains", "hash", "worker that is asked to leave to who asked, when and why", "until it has left"),
     "audit": Key("audit", "stream", "one entry a state change", "until sealed, or the unsealed limit"),
     "audit_meta": Key("audit:meta", "hash", "epoch, sealer, count of dropped entries", "for ever"),
@@ -188,7 +193,7 @@ def lua_builders(source: str) -> str:
 
 #: Commands that a key of another type refuses, granted in `config/users.acl`; where a request has what fills a hole.
 _PROBES = {"hash": "HLEN", "list": "LLEN", "set": "SCARD", "stream": "XLEN", "string": "STRLEN", "zset": "ZCARD"}
-_REQUESTED = {"batch": "b", "scope": "scope", "workflow": "workflow"}
+_REQUESTED = {"batch": "b", "scope": "scope", "tracker": "tracker", "workflow": "workflow"}
 #: Who writes an entry has narrower rights to these; `once.lua` probes them.
 _AUDIT = {"audit", "audit_meta"}
 

@@ -96,10 +96,10 @@ def _named(redis: Any, keys: Keys) -> Iterator[WrongType]:
 
 
 def _pattern(root: str, key: Key) -> str:
-    """What the names of such keys look like; no slash stands in a batch's id, see `keys.py`."""
+    """What the names of such keys look like; no slash stands in a batch's id or a tracker's name."""
     before, *pieces = key.form.split("{")
     made = re.escape(root + before)
     for piece in pieces:
         hole, _, rest = piece.partition("}")
-        made += ("[^/]+" if hole == "batch" else ".+") + re.escape(rest)
+        made += ("[^/]+" if hole in ("batch", "tracker") else ".+") + re.escape(rest)
     return made

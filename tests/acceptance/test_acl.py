@@ -113,6 +113,10 @@ def test_each_does_its_work(env, url, tmp_path, server, eventually) -> None:
             assert (report.succeeded, report.results["3"]) == (20, 6)
             assert shop.add.delay(1, 2).get(timeout=30) == 3
             batch.cancel()
+            assert shop.poimen.dispatch([shop.tracked.s("t", "T1")]).wait(60).succeeded == 1
+            shop.poimen.tracker("t").update_many(shop.poimen.tracker("t").completed())
+            assert shop.poimen.tracker("t").update("T2").version == 4
+            assert shop.poimen.tracker("t").remove("T2")
         store = Store(Settings(namespace="poimen"), url("sealer"))
         sealer = known(store)
         before, read = sealer.sealed, sealer.read()
@@ -123,6 +127,8 @@ def test_each_does_its_work(env, url, tmp_path, server, eventually) -> None:
         store.client.close()
         reader = Store(Settings(namespace="poimen"), url("readonly"))
         assert reader.reads.status(batch.id).succeeded == 20
+        assert reader.trackers.tracker_stats("t", ranks=7).ranks == [0, 0, 0, 0, 1, 0, 0]
+        assert [task for task, _ in reader.tracker_reads.tasks("t")] == ["T1"]
         assert reader.audit.describe_audit().sealed == before + len(read)
         reader.client.close()
         worker.terminate()

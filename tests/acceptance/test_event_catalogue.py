@@ -23,7 +23,8 @@ SEEN = {
     "batch.cancelled", "batch.concurrency_changed", "batch.retried", "callback.opened", "callback.finished",
     "item.finished", "item.retried", "item.cancelled", "item.revoked", "item.lost", "lane.lost", "cache.put",
     "cache.invalidated", "cache.cleared", "cache.hit", "scope.paused", "scope.resumed", "scope.reset",
-    "snapshot.created", "call.paused", "call.resumed", "audit.recorded",
+    "snapshot.created", "call.paused", "call.resumed", "tracker.updated", "tracker.removed", "tracker.cleared",
+    "audit.recorded",
 }  # fmt: skip
 
 
@@ -90,6 +91,15 @@ def pause(shop: ModuleType) -> None:
     call.forget()
 
 
+def track(shop: ModuleType) -> None:
+    """States of tasks, by a program and by an item."""
+    states = shop.poimen.tracker("tracked")
+    states.update("T1", scope="all", actor="ada", reason="new")
+    shop.poimen.dispatch([shop.tracked.s("tracked", "T1")], workflow="w").wait(timeout=60)
+    states.remove("T1", actor="ada")
+    states.clear(actor="ada")
+
+
 def lose(shop: ModuleType, notes: Path) -> None:
     """An item is revoked before it starts; another one kills its process, and is given up."""
     batch = shop.poimen.dispatch([shop.stubborn.s(str(notes), "m"), shop.nap.s(0.01)], concurrency=1)
@@ -108,6 +118,7 @@ def test_what_is_written_is_on_the_page(
     workers.start(APP, concurrency=2, env=settled_env)
     run_batches(busy_shop, notes)
     pause(busy_shop)
+    track(busy_shop)
     lose(busy_shop, notes)
     page, found = documented(), headers(busy_shop)
     assert {kind: fields - page[kind].fields for kind, fields in found.items() if fields - page[kind].fields} == {}

@@ -46,6 +46,8 @@ GROUPS = {
     "pause_trials": "pause",
     "snapshots": "snapshots",
     "snapshot_cycles": "snapshots",
+    "snapshots_at_once": "snapshots",
+    "board": "board",
     "sealer": "sealer",
     "seal_lag": "sealer",
     "audit_kills": "audit_kills",

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from poimen_tasks.store.server import EmbeddedServer
 from tests.acceptance.cycles import CycleReport, cycles
 from tests.bench.apps import Bench
-from tests.bench.measure import Row, Target, middle, seconds, until
+from tests.bench.measure import Row, Target, alternating, middle, seconds, until
 from tests.conftest import ROOT
 
-__all__ = ["snapshot_cycles", "snapshots"]
+__all__ = ["snapshot_cycles", "snapshots", "snapshots_at_once"]
 
 _MB = 1e6
 _WORKFLOW = "bench-snapshots"
@@ -76,6 +80,74 @@ def _elsewhere(ours: Any, kept: Any, directory: Path) -> tuple[float, float]:
         there = kept.model_copy(update={"redis_url": server.url})
         with ours.poimen.using(there):
             return _waits(server.url, lambda: ours.poimen.snapshots.restore(_WORKFLOW))
+
+
+def snapshots_at_once(bench: Bench) -> Iterator[Row]:
+    """Many workflows taken by ten threads at once, and restored by ten, beside bare copies of the same keys."""
+    from tests.bench import tasks_poimen as ours
+
+    bench.stop()
+    poimen, redis, count = ours.poimen, bench.ours.redis, bench.size(100, 20)
+    names = [f"at-once-{number}" for number in range(count)]
+    for name in names:
+        poimen.dispatch(poimen.map(ours.noop, range(20)), workflow=name, batch_id=name)
+    keys = {name: sorted(redis.scan_iter(match=f"*:b:{name}*", count=10_000)) for name in names}
+    with tempfile.TemporaryDirectory(prefix="at-once-") as path:
+        kept = poimen.settings.model_copy(update={"data_dir": Path(path)})
+
+        def dump(name: str) -> None:
+            pipeline = redis.pipeline(transaction=True)
+            for key in keys[name]:
+                pipeline.dump(key)
+            with (Path(path) / f"{name}.bare").open("wb") as file:
+                file.write(b"".join(pipeline.execute()))
+                os.fsync(file.fileno())
+
+        def load(name: str) -> None:
+            pipeline = redis.pipeline(transaction=True)
+            for key, value in zip(keys[name], dumped[name], strict=True):
+                pipeline.restore(b"bare:" + key, 0, value, replace=True)
+            pipeline.execute()
+
+        with poimen.using(kept):
+            rounds = bench.size(5, 1)
+            taken = alternating(
+                rounds,
+                ours=lambda: count / seconds(lambda: _in_threads(poimen.snapshots.create, names)),
+                bare=lambda: count / seconds(lambda: _in_threads(dump, names)),
+            )
+        dumped = {name: [redis.dump(key) for key in keys[name]] for name in names}
+        restored = alternating(
+            rounds,
+            ours=lambda: count / _restored(ours, kept, Path(path), names),
+            bare=lambda: count / seconds(lambda: _in_threads(load, names)),
+        )
+    for what, found, against in (
+        ("taken", taken, "DUMP of their keys into a file each, with fsync"),
+        ("restored", restored, "RESTORE of their keys"),
+    ):
+        yield Row(
+            name=f"snapshots of {count} workflows {what} by ten threads",
+            unit="1/s",
+            ours=middle(found["ours"]),
+            reference=middle(found["bare"]),
+            against=against,
+            target=Target(of="ours", at_least=20),
+            samples=found,
+        )
+
+
+def _in_threads(verb: Callable[[str], Any], names: list[str], threads: int = 10) -> None:
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(verb, names))
+
+
+def _restored(ours: Any, kept: Any, directory: Path, names: list[str]) -> float:
+    """Seconds to restore all of them into an empty namespace of the same server."""
+    there = kept.model_copy(update={"namespace": f"{kept.namespace}-{secrets.token_hex(4)}"})
+    shutil.copytree(directory / "snapshots" / kept.namespace, directory / "snapshots" / there.namespace)
+    with ours.poimen.using(there):
+        return seconds(lambda: _in_threads(ours.poimen.snapshots.restore, names))
 
 
 # A process of its own: in this one it would wait for what the interpreter does.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgpack
 import pytest
 
-from poimen_tasks import codec
+from poimen_tasks import TaskStatus, codec
 from poimen_tasks.errors import BatchNotFound, LayoutMismatch
 from poimen_tasks.store import Refusal, Store
 from poimen_tasks.store.cache_scripts import Labels, Put
@@ -19,6 +19,7 @@ from poimen_tasks.store.chunk_blob import CHUNK, KIND_SINGLE, encode_chunk
 from poimen_tasks.store.outcome_blob import OutcomeColumns, decode_outcomes, encode_outcomes
 from poimen_tasks.store.ranges import expand_ranges, ranges_of
 from poimen_tasks.store.scripts import new_owner, pack_parts, tickets_of
+from poimen_tasks.store.tracker_scripts import Given, Updated, Who
 from poimen_tasks.store.values import Part, Slice, Ticket
 
 QUEUE = "q"
@@ -480,6 +481,32 @@ def assert_unknown(store: Store, verb: Callable[[], Any]) -> None:
     with pytest.raises(BatchNotFound, match="is not known"):
         verb()
     assert snapshot(store) == before
+
+
+# ------------------------------------------------------------------------------------------- trackers
+def update(
+    store: Store,
+    task: str = "T1",
+    status: TaskStatus | None = None,
+    *,
+    tracker: str = "v",
+    actor: str = "me",
+    reason: str = "",
+    workflow: str | None = None,
+    expected: int | None = None,
+    request_id: str = "",
+    **texts: str,
+) -> Updated:
+    """Update one task of a tracker."""
+    given = Given(task, status and str(status), status and status.rank, **texts)
+    return store.trackers.tracker_update(
+        tracker,
+        [given],
+        begin=("pending", 0),
+        who=Who(actor, reason, workflow),
+        expected=expected,
+        request_id=request_id,
+    )
 
 
 # ------------------------------------------------------------------------------------------- the cache

@@ -153,6 +153,7 @@ def test_what_works_on_a_full_server():
         "restore_slice",
         "restore_end",
         "restore_done",
+        "tracker_update",
     }
     assert set(script_names()) - set(ALLOWED_WHEN_FULL) == refused
 

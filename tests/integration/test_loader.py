@@ -16,6 +16,7 @@ from poimen_tasks.store.loader import ScriptError, load_script, script_names
 from poimen_tasks.store.pause_scripts import PauseScripts
 from poimen_tasks.store.scripts import Scripts
 from poimen_tasks.store.snapshot_scripts import SnapshotScripts
+from poimen_tasks.store.tracker_scripts import Given, TrackerScripts, Who
 from poimen_tasks.store.values import WaitingCall
 from tests.conftest import ROOT
 from tests.integration import calls, lanes
@@ -131,6 +132,7 @@ def test_idempotence_comes_first(name):
         "cache_hit",
         "cache_list",
         "cache_sweep",
+        "tracker_stats",
         "record_event",  # it has its own, see there
         "describe_audit",
         "leave_sealer",
@@ -148,7 +150,16 @@ def test_every_script_has_its_verb():
     """A verb has one name: the script's file and the method (style)."""
     methods = {
         name
-        for kind in (Scripts, CacheScripts, PauseScripts, CallScripts, SnapshotScripts, AuditScripts, AuditEntries)
+        for kind in (
+            Scripts,
+            CacheScripts,
+            PauseScripts,
+            CallScripts,
+            SnapshotScripts,
+            AuditScripts,
+            AuditEntries,
+            TrackerScripts,
+        )
         for name in vars(kind)
         if not name.startswith("_")
     }
@@ -273,6 +284,7 @@ def test_every_key_is_in_the_table(store, eventually):
     store.cache.cache_finish(lanes.entry("v"), owner="o")
     store.snapshots.restore_begin("s1", workflow="z", holder="h", batches=["z"])
     store.scripts.drain_workers(["w1"], actor="me", reason="")
+    store.trackers.tracker_update("t", [Given("T1")], begin=("pending", 0), who=Who("me"))
     hide = {"scopes": ["g:u"], "keys": [], "actor": "me", "reason": ""}
     store.client.call("cache_invalidate", hide, owner="q", sequence=1)
 

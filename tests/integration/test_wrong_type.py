@@ -9,6 +9,7 @@ from poimen_tasks.health import Level, examine, glance
 from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store
 from poimen_tasks.store.keys import TABLE
+from poimen_tasks.store.tracker_scripts import Who
 from poimen_tasks.store.wrong_type import WrongType, find_wrong_type
 from tests.integration import lanes
 from tests.integration.lanes import begin, open_batch
@@ -111,6 +112,9 @@ ASKED = {
     "cancel": lambda store: store.scripts.cancel_batch("b", reason="", actor="me", terminate=False),
     "concurrency": lambda store: store.scripts.set_concurrency("b", 3, actor="me"),
     "open": lambda store: open_batch(store, "new"),
+    "update": lambda store: lanes.update(store, "T2"),
+    "remove": lambda store: store.trackers.tracker_remove("v", "T1", who=Who("me")),
+    "clear": lambda store: store.trackers.tracker_clear("v", who=Who("me")),
     "drain": lambda store: store.scripts.drain_workers(["w1"], actor="me", reason=""),
 }
 HOLES = {"batch": "b", "part": "0", "scope": "b:b", "workflow": "w"}
@@ -127,6 +131,7 @@ def test_what_people_ask_for_is_done_or_not(store, redis, verb):
         redis.delete(store.keys.build("layout"), *redis.scan_iter(match=f"{store.keys.root}*"))
         lanes.offer(store, 8)
         begin(store, open_batch(store, count=9)[0])
+        lanes.update(store, "T1")
         if verb == "resume":
             ASKED["pause"](store)
         overwrite(store, name, *(HOLES.get(hole, "v") for hole in key.holes))

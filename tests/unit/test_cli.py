@@ -673,8 +673,9 @@ def test_help(run):
         options = [option for option in command.params if isinstance(option, click.Option)]
         assert all(option.help for option in options), name
         common = {"app", "directory", "as_json"}
-        # An auditor has files and a key, and no app.
-        assert {option.name for option in options} >= ({"as_json"} if name == ("audit", "check") else common), name
+        # An auditor has files and a key, a board is a file: neither needs an app.
+        alone = {("audit", "check"), ("board", "check"), ("board", "show")}
+        assert {option.name for option in options} >= ({"as_json"} if name in alone else common), name
     assert list(main.commands) == [
         "up",
         "worker",
@@ -690,6 +691,8 @@ def test_help(run):
         "cache",
         "snapshot",
         "drain",
+        "board",
+        "tracker",
         "audit",
         "health",
         "doctor",
