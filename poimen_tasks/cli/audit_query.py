@@ -128,10 +128,13 @@ def show(*, app: str | None, directory: Path | None, log: Path | None, as_json: 
     """Show EVENT in full: its id, or the number of its line in the sealed log. Payloads kept by digest are read too."""
     asked = open_log(app, directory, log)
     found = asked.get(event)
-    if found is None and event.isascii() and event.isdecimal() and len(event) < 16:
+    number = event.isascii() and event.isdecimal() and len(event) < 16
+    if found is None and number:
         found = asked.line(int(event))
     if found is None:
-        raise Failure(f"the audit log has no event {event!r:.150}", kind="EventNotFound")
+        count = asked.stats().sealed if number else None
+        where = f", and its sealed lines are 0 to {count - 1}" if count else ""
+        raise Failure(f"the audit log has no event {event!r:.150}{where}", kind="EventNotFound")
     values = {**as_dict(found), **{name: asked.content(found, name) for name in found.content}}
     if as_json:
         print_json(values)

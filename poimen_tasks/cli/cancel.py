@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 from pathlib import Path
@@ -17,8 +18,13 @@ __all__ = ["cancel", "default_actor"]
 
 def default_actor() -> str:
     """Who sits at the terminal, as a name that the audit log takes."""
-    name = re.sub(r"[^A-Za-z0-9_.:-]", "-", os.environ.get("USER") or os.environ.get("USERNAME") or "")
-    return name.lstrip("_.:-")[:128] or "unknown"
+    try:
+        found = (
+            os.environ.get("USER") or getpass.getuser()
+        )  # where it is not set, as in a container, that of the process
+    except (ImportError, KeyError, OSError):
+        found = ""
+    return re.sub(r"[^A-Za-z0-9_.:-]", "-", found).lstrip("_.:-")[:128] or "unknown"
 
 
 @click.command()

@@ -169,6 +169,10 @@ def test_show(run: Run) -> None:
     assert "error       =cmd\n            [31m" in shown.stdout
     missing = run("show", "e99\x1b[0m")
     assert (missing.exit_code, missing.stderr) == (1, "error: the audit log has no event 'e99\\x1b[0m'\n")
+    last = json.loads(run("stats", "--json").stdout)["sealed"] - 1
+    assert json.loads(run("show", "--json", str(last)).stdout)["event_type"]
+    beyond = run("show", str(last + 1))
+    assert beyond.stderr == f"error: the audit log has no event '{last + 1}', and its sealed lines are 0 to {last}\n"
 
 
 @pytest.mark.parametrize("words", [[], ["-o"]])
