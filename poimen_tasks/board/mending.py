@@ -69,11 +69,22 @@ def mend(found: Reading, tracked: Collection[str], *, title: str) -> tuple[str, 
 
 # ------------------------------------------------------------------------------------------- reading
 class _Read(NamedTuple):
-    """A task as far as it could be read; `sound`: that is all of its line; `certain`: its status is no guess."""
+    """A task as far as it could be read.
+
+    Attributes:
+        task: the task.
+        whole: that is all that its line says.
+        spelled: its status as the line has it.
+    """
 
     task: BoardTask
-    sound: bool
-    certain: bool
+    whole: bool
+    spelled: str
+
+    @property
+    def sound(self) -> bool:
+        """Whether the line may stay as it is."""
+        return self.whole and TaskStatus.read(self.spelled) is not None
 
 
 def _read_rows(found: Reading, table: Table, rows: _Rows, tracked: Collection[str]) -> None:
@@ -89,7 +100,8 @@ def _read_rows(found: Reading, table: Table, rows: _Rows, tracked: Collection[st
             rows.say(None, "row_kept", f"line {at + 1}: no task can be read from it; it is kept below the table")
         elif not _take(rows, row, (text, table.names), at):
             kept.append(text)
-            if not row.certain and row.task.id not in tracked and rows.tasks[row.task.id] is row.task:
+            guessed = meant(row.spelled) is None and row.task.id not in tracked
+            if guessed and rows.tasks[row.task.id] is row.task:
                 words = f"task {row.task.id}: its status could not be read; it is {row.task.status} now"
                 rows.say(row.task.id, "status_guessed", words)
     if any(name and name not in NAMES for name in table.names) or (kept and not table.is_regular):
@@ -105,12 +117,14 @@ def _take(rows: _Rows, row: _Read, line: tuple[str, list[str]], at: int) -> bool
     known = rows.tasks.get(task.id)
     if known is not None:
         rows.say(task.id, "row_merged", f"line {at + 1}: task {task.id} stands above already; the first one stays")
-        return known == task and row.sound
+        return known == task and row.whole
     rows.tasks[task.id], rows.lines[task.id] = task, line if row.sound else ("", [])
-    if not row.sound:
+    if not row.whole:
         said = f"line {at + 1}: task {task.id} was read as far as that goes, and its line is kept below the table"
         rows.say(task.id, "row_mended", said)
-    return row.sound
+    elif not row.sound:
+        rows.say(task.id, "status_spelled", f"task {task.id}: status {row.spelled[:60]!a} is written {task.status} now")
+    return row.whole
 
 
 def _row_in(table: Table, cells: Sequence[Cell]) -> _Read | None:
@@ -121,10 +135,10 @@ def _row_in(table: Table, cells: Sequence[Cell]) -> _Read | None:
         return None
     spelled = values.get("status", "")
     status, texts = meant(spelled), {name: values.get(name, "") for name in _FREE}
-    sound = len(cells) == len(table.names) and table.is_regular and TaskStatus.read(spelled) is not None
-    sound = sound and not any(map(cell_fault, texts.values()))
+    whole = len(cells) == len(table.names) and table.is_regular and status is not None
+    whole = whole and not any(map(cell_fault, texts.values()))
     clean = {name: clean_cell(text) for name, text in texts.items()}
-    return _Read(BoardTask(id=task_id, status=status or TaskStatus.PENDING, **clean), sound, status is not None)
+    return _Read(BoardTask(id=task_id, status=status or TaskStatus.PENDING, **clean), whole, spelled)
 
 
 def _values(table: Table, cells: Sequence[Cell]) -> dict[str, str]:
