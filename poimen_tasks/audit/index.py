@@ -32,7 +32,7 @@ __all__ = ["VERSION", "AuditIndex", "IndexDamaged"]
 #: The number of the tables' form; an index of another one is made again.
 VERSION = 1
 _NAME = "index.sqlite"
-_LINES = 50_000
+_LINES = 100_000
 _SCHEMA = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE facets(
