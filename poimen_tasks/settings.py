@@ -237,7 +237,8 @@ def resolve_redis_url(settings: Settings, *, broker_url: Any = None, result_back
             return _from_celery(found[0], origin)
     raise SettingsError(
         f"POIMEN_REDIS_URL: not set, and neither broker ({_shown(broker_url)}) nor result backend "
-        f"({_shown(result_backend)}) is a Redis; set it, as redis://localhost:6379/0"
+        f"({_shown(result_backend)}) is a Redis; set it, as redis://localhost:6379/0, or start a server with "
+        "`poimen up -A APP`"
     )
 
 

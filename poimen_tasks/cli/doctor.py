@@ -55,7 +55,8 @@ def _examine(poimen: Poimen, *, repair: bool, progress: Callable[[str], None]) -
         _ = poimen.redis_url
     except SettingsError as error:
         subject, _, text = str(error).partition(": ")
-        yield Finding(Level.ERROR, "settings", subject, text, "or start a server with `poimen up -A APP`")
+        told, _, advice = text.rpartition("; ")
+        yield Finding(Level.ERROR, "settings", subject, told or advice, advice)
         yield from check_settings(poimen.celery.conf)
         return
     repairs = Repairs(actor=default_actor(), publish=lambda tickets: _publish(poimen, tickets)) if repair else None

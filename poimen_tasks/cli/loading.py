@@ -19,7 +19,6 @@ from celery.app.utils import find_app
 from poimen_tasks.app import Poimen
 from poimen_tasks.cli.output import APP, Failure, one_line
 from poimen_tasks.dispatch.publish import LANE_TASK
-from poimen_tasks.errors import SettingsError
 from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
 from poimen_tasks.store import Store
 from poimen_tasks.store.directory_lock import running_url
@@ -100,33 +99,22 @@ def load(app: str | None, directory: Path | None) -> Poimen:
         SettingsError: no Redis is known.
     """
     poimen = load_without_server(app, directory)
-    try:
-        _ = poimen.redis_url
-    except SettingsError as error:
-        raise _no_server(error, app) from error
+    _ = poimen.redis_url
     return poimen
-
-
-def _no_server(error: SettingsError, app: str | None) -> Failure:
-    return Failure(f"{error}; or start a server with `poimen up -A {app or 'APP'}`", kind="SettingsError")
 
 
 def load_store(app: str | None, directory: Path | None) -> Store:
     """A store for commands that need no tasks: with the app's settings, or without an app with the environment's.
 
     Raises:
-        Failure: the app's module cannot be imported or holds no Poimen, or no Redis is known.
-        SettingsError: a setting of the environment has a wrong value.
+        Failure: the app's module cannot be imported or holds no Poimen.
+        SettingsError: no Redis is known, or a setting of the environment has a wrong value.
     """
     if app is not None:
         return load(app, directory).store
     find_server(directory)
     settings = load_settings()
-    try:
-        url = resolve_redis_url(settings)
-    except SettingsError as error:
-        raise _no_server(error, app) from error
-    return Store(settings, url)
+    return Store(settings, resolve_redis_url(settings))
 
 
 def load_without_server(app: str | None, directory: Path | None) -> Poimen:

@@ -58,7 +58,7 @@ class Failure(click.ClickException):
     def of(cls, error: PoimenError, *, exit_code: int = 1) -> Failure:
         """From an error of ours, with what was noted on it."""
         notes = getattr(error, "__notes__", ())
-        return cls("; ".join((str(error), *notes)), kind=type(error).__name__, exit_code=exit_code)
+        return cls(with_app("; ".join((str(error), *notes))), kind=type(error).__name__, exit_code=exit_code)
 
     def show(self, file: Any = None) -> None:
         """Print it."""
