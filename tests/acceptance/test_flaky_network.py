@@ -44,7 +44,7 @@ def shop(env: dict[str, str], proxy: FlakyProxy) -> Iterator[ModuleType]:
 def test_every_item_ends_once_on_a_flaky_network(
     shop: ModuleType, workers: Workers, env: dict[str, str], proxy: FlakyProxy, notes: Path
 ) -> None:
-    """Whatever replies are lost, each item has one outcome, and the callback runs (invariants I2 and I3, fault D02)."""
+    """Whatever replies are lost, each item has one outcome, and the callback runs (promise I8, fault D02)."""
     workers.env.update(env)
     workers.start_many(2, APP, concurrency=2)
     bodies = notes.with_name("bodies.txt")
