@@ -89,6 +89,10 @@ _TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
     ),
     "RESTORED": (SnapshotConflict, "the snapshot of workflow {!r} was restored here already; it is not restored twice"),
     "RESTORING": (SnapshotConflict, "{!r}: somebody else is restoring this snapshot here; wait for it"),
+    "DAMAGED": (
+        StoreRefused,
+        "the state of task {!r} cannot be read: somebody wrote over it. `poimen doctor --repair` removes it",
+    ),
     "TOO_MANY": (InvalidArgument, "{} items at once are too many: at most 500 a call"),
     "PARTS": (
         InvalidArgument,
