@@ -221,7 +221,7 @@ class StoreUnavailable(PoimenError, ConnectionError):
 
 
 class StoreRefused(PoimenError):
-    """Redis refuses the command: out of memory, read-only, not permitted, a key of another type, or damaged contents."""
+    """Redis refuses a command (no memory, read-only, no right to it, a key of another type), or has damaged data."""
 
 
 class LayoutMismatch(PoimenError):

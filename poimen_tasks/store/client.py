@@ -119,6 +119,10 @@ _PASSING = (
 )
 
 
+#: No right to it; the last is how a command within a script is refused.
+_FORBIDDEN = ("NOPERM", "NOAUTH", "WRONGPASS", "ACL failure in script")
+
+
 def _is_passing(error: Exception) -> bool:
     """True for a refusal that ends by itself: the server's role or state forbids writes for now."""
     return isinstance(error, ReadOnlyError) or str(error).startswith(_PASSING)
@@ -295,7 +299,7 @@ class Client:
             ) from error
         # The client library cuts the code off the errors that it has a class for.
         known = isinstance(error, AuthenticationError | NoPermissionError | ReadOnlyError)
-        if known or _is_passing(error) or text.startswith(("NOPERM", "NOAUTH", "WRONGPASS")):
+        if known or _is_passing(error) or text.startswith(_FORBIDDEN):
             raise StoreRefused(f"Redis at {mask_url(self.url)} refuses the command: {text[:200]}") from error
         if is_wrong_type(text):
             what = (

@@ -56,7 +56,7 @@ class TrackerReads:
     def names(self) -> list[str]:
         """Every tracker, the oldest first."""
         key = self.keys.build("trackers")
-        return [name.decode() for name in self.client.read(lambda redis: redis.zrange(key, 0, -1))]
+        return [name.decode(errors="replace") for name in self.client.read(lambda redis: redis.zrange(key, 0, -1))]
 
     def mentioned(self, *, most: int) -> tuple[list[str], bool]:
         """Every tracker that any key speaks of, and whether all keys of the server, up to `most`, were looked at."""
@@ -66,7 +66,7 @@ class TrackerReads:
             cursor, keys = self.client.read(
                 lambda redis, at=cursor: redis.scan(at, match=f"{glob(begin)}*", count=_SCAN)  # type: ignore[misc]
             )
-            found |= {key.decode().removeprefix(begin).partition("/")[0] for key in keys}
+            found |= {key.decode(errors="replace").removeprefix(begin).partition("/")[0] for key in keys}
             seen += _SCAN
             if cursor == 0 or seen >= most:
                 return sorted(found), cursor == 0
@@ -79,7 +79,7 @@ class TrackerReads:
                 cursor, page = self.client.read(
                     lambda redis, at=cursor, of=key, how=scan: getattr(redis, how)(of, at, count=count)  # type: ignore[misc]
                 )
-                ids = [task.decode() for task in (page if scan == "hscan" else dict(page))]
+                ids = [task.decode(errors="replace") for task in (page if scan == "hscan" else dict(page))]
                 yield from ((name, ids[at : at + count]) for at in range(0, len(ids), count))
                 if cursor == 0:
                     break

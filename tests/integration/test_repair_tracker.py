@@ -73,7 +73,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_a_state_that_cannot_be_read(store, name):
-    """It is told with its task and what to do, before anything is written; other tasks go on, and a repair removes it."""
+    """It is told with its task, before anything is written; other tasks go on, and a repair removes it."""
     update(store, "T1")
     update(store, "T2")
     store.client.redis.hset(key(store, "tracker"), "T1", UNREADABLE[name])
@@ -95,6 +95,18 @@ def test_a_state_that_cannot_be_read(store, name):
     assert look(store, repair=True) == {"damaged": 1}
     assert look(store) == {}
     assert [task for task, _ in store.tracker_reads.tasks("v")] == ["T2"]
+
+
+def test_what_is_no_text(store):
+    """An id or a name that somebody else wrote as bytes that are no text keeps nobody from looking at the others."""
+    update(store, "T1")
+    store.client.redis.hset(key(store, "tracker"), b"\xff", b"x")
+    store.client.redis.zadd(key(store, "tracker_order"), {b"\xff": 7})
+    store.client.redis.zadd(store.keys.build("trackers"), {b"\xff": 1})
+    store.client.redis.zrem(key(store, "tracker_states"), "T1")
+    assert "v" in store.tracker_reads.names()
+    (found,) = check_trackers(store, None)
+    assert (found.subject, found.message) == ("v", "tasks that an index lacks, or has in another place: 1")
 
 
 def test_a_status_that_is_none(poimen):
