@@ -221,7 +221,7 @@ class StoreUnavailable(PoimenError, ConnectionError):
 
 
 class StoreRefused(PoimenError):
-    """The Redis server refuses the command: out of memory, read-only, not permitted, or a key of another type."""
+    """Redis refuses a command (no memory, read-only, no right to it, a key of another type), or has damaged data."""
 
 
 class LayoutMismatch(PoimenError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from poimen_tasks._checks import expected
-from poimen_tasks.board.markdown import Cell, Line, escape, heading, is_framed, split_cells
+from poimen_tasks.board.markdown import Cell, Line, draw_title, escape, is_framed, split_cells
 from poimen_tasks.board.reading import NAMES, BoardProblem, Reading, read
 from poimen_tasks.board.task import COLUMNS, BoardTask, check_cell
 from poimen_tasks.errors import BoardInvalid, InvalidArgument
@@ -76,14 +76,13 @@ class Board:
 
 
 def check_title(title: object) -> None:
-    """Refuse what a heading does not hold as it is.
+    """Refuse what is no title.
 
     Raises:
-        InvalidArgument: it is empty, no text on one line, or ends as a heading is closed, with a blank and `#`.
+        InvalidArgument: it is empty, or no text on one line.
     """
-    words = check_cell("title", title)
-    if not words or heading(f"# {words}") != words:
-        raise expected("title", "some words that do not end with ` #`", title)
+    if not check_cell("title", title):
+        raise expected("title", "some words", title)
 
 
 def _check_text(text: object) -> str:
@@ -144,20 +143,25 @@ def render(board: Board) -> str:
     source = board._source  # noqa: SLF001 - of this module
     if source is None:
         table = "\n".join(draw_table(board.tasks, COLUMNS))
-        return f"# {board.title}\n\n{table}\n"
+        return f"{draw_title(board.title)}\n\n{table}\n"
     head = list(source.lines[: source.first])
     if board.title != source.title:
         line = head[source.title_at]
         mark = line.text[: len(line.text) - len(line.text.lstrip("\ufeff"))]
-        head[source.title_at] = Line(f"{mark}# {board.title}", line.end)
+        head[source.title_at] = Line(f"{mark}{draw_title(board.title)}", line.end)
     return join([*head, *_rows(board.tasks, source), *source.lines[source.stop :]])
 
 
 def join(lines: Sequence[Line]) -> str:
     """The text of lines; one that is not the last any more gets an ending."""
-    end = next((line.end for line in lines if line.end), "\n")
-    last = len(lines) - 1
-    return "".join(line.text + (line.end or (end if at < last else "")) for at, line in enumerate(lines))
+    end, last = next((line.end for line in lines if line.end), "\n"), len(lines) - 1
+    pieces = list[str]()
+    for at, line in enumerate(lines):
+        ending = line.end or (end if at < last else "")
+        if ending == "\n" and not line.text and pieces and pieces[-1][-1:] == "\r":
+            ending = "\n\n"  # the return before it takes one, and so would the empty line be gone
+        pieces.append(line.text + ending)
+    return "".join(pieces)
 
 
 def _rows(tasks: Sequence[BoardTask], source: _Source) -> Iterator[Line]:

@@ -16,6 +16,7 @@ __all__ = [
     "BOM",
     "Cell",
     "Line",
+    "draw_title",
     "escape",
     "fence_for",
     "front_matter",
@@ -111,6 +112,12 @@ def heading(text: str) -> str | None:
     words = inner[1:].strip(_BLANKS)
     bare = words.rstrip("#")  # a closing sequence, if a blank stands before it
     return bare.rstrip(_BLANKS) if not bare or bare[-1] in _BLANKS else words
+
+
+def draw_title(words: str) -> str:
+    """The heading of the first level that has these words; some that would end it are closed once more."""
+    plain = f"# {words}"
+    return plain if heading(plain) == words else f"{plain} #"
 
 
 def is_row(text: str) -> bool:

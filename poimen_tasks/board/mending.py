@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from poimen_tasks.board.document import draw_row, draw_table, join
-from poimen_tasks.board.markdown import BOM, Cell, Line, fence_for, front_matter, heading, is_delimiter, split_cells
+from poimen_tasks.board.markdown import BOM, Cell, Line, draw_title, fence_for, front_matter, is_delimiter, split_cells
 from poimen_tasks.board.reading import NAMES, Reading, Table, is_header, is_rule, read
 from poimen_tasks.board.task import BoardTask, TaskStatus, cell_fault, check_task_id, clean_cell, meant
 from poimen_tasks.errors import InvalidId
@@ -205,17 +205,17 @@ def _titled(found: Reading, rows: _Rows, head: list[Line], title: str, end: str)
     if at is None:
         rows.say(None, "title_added", f"a title was added, {title[:60]!a}: there was none above the table")
         top = front_matter(found.texts)
-        return [*head[:top], Line(f"# {title}", end), Line("", end), *head[top:]]
+        return [*head[:top], Line(draw_title(title), end), Line("", end), *head[top:]]
     if not found.title or cell_fault(found.title):
         words = _words(found.title, title)
         rows.say(None, "title_changed", f"line {at + 1}: the title became {words[:60]!a}")
-        head[at] = Line(f"# {words}", end)
+        head[at] = Line(draw_title(words), end)
     return head
 
 
 def _words(found: str, title: str) -> str:
-    """As much of a title as a heading holds, or else another one."""
-    return heading(f"# {clean_cell(found)}") or title
+    """As much of a title as one may hold, or else another one."""
+    return clean_cell(found) or title
 
 
 def _block(found: Reading, rows: _Rows) -> Iterator[str]:
@@ -254,5 +254,5 @@ def _set_aside(found: Reading, rows: _Rows, title: str) -> str:
     fence = fence_for(found.texts)
     table = draw_table(tuple(rows.tasks.values()), tuple(NAMES))
     words = _words(found.title, title)
-    lines = [f"# {words}", "", *table, "", _KEPT_ALL, "", f"{fence}text", *found.texts, fence]
+    lines = [draw_title(words), "", *table, "", _KEPT_ALL, "", f"{fence}text", *found.texts, fence]
     return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from poimen_tasks.board.task import TaskStatus
+from poimen_tasks.errors import StoreRefused
 from poimen_tasks.model import moment
 from poimen_tasks.store.tracker_scripts import TrackedTask, TrackerCounts
 
@@ -41,13 +42,23 @@ class TaskState:
 
     @classmethod
     def of(cls, task_id: str, stored: TrackedTask) -> Self:
-        """From what the store has."""
+        """From what the store has.
+
+        Raises:
+            StoreRefused: somebody else wrote there what is no status.
+        """
+        status = TaskStatus.read(stored.status)
+        if status is None:
+            raise StoreRefused(
+                f"task {task_id!r:.60} has the status {stored.status!r:.60}, which is none: somebody else wrote there. "
+                "Give it one, or remove it"
+            )
         created, updated = moment(stored.created), moment(stored.updated)
         assert created is not None  # noqa: S101 - a number is a moment
         assert updated is not None  # noqa: S101
         return cls(
             id=task_id,
-            status=TaskStatus(stored.status),
+            status=status,
             scope=stored.scope,
             branch=stored.branch,
             verification=stored.verification,

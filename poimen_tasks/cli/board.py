@@ -38,7 +38,7 @@ def check(*, as_json: bool, file: Path) -> None:
     if as_json:
         print_json({"valid": not problems, "problems": problems})
     elif not problems:
-        click.echo(f"{file} is valid")
+        click.echo(one_line(f"{file} is valid"))
     for problem in () if as_json else problems[:_SHOWN]:
         click.echo(one_line(f"{file}:{problem.line}: {problem.message}"))
     if problems and not as_json and len(problems) > _SHOWN:
@@ -81,8 +81,8 @@ def heal(
 
     What was done is told on stderr. The app is optional: without one, the settings are those of the environment.
     """
-    if write and str(file) == "-":
-        raise click.UsageError("--write needs a FILE to write to; what comes on stdin goes to stdout")
+    if write and (str(file) == "-" or (file.exists() and not file.is_file())):
+        raise click.UsageError("--write needs a FILE to write to; what comes on stdin or from a pipe goes to stdout")
     text = read_text(file)
     healed = boards.heal(text, _tracked(app, directory, tracker), title=title)
     if write and healed.changed:
@@ -98,7 +98,7 @@ def heal(
         sys.stdout.buffer.write(healed.text.encode())
         sys.stdout.buffer.flush()
     else:
-        click.echo(f"{file} was written anew" if healed.changed else f"{file} is as it should be", err=True)
+        click.echo(one_line(f"{file} {'was written anew' if healed.changed else 'is as it should be'}"), err=True)
 
 
 def _write(file: Path, before: str, text: str) -> None:

@@ -89,6 +89,10 @@ _TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
     ),
     "RESTORED": (SnapshotConflict, "the snapshot of workflow {!r} was restored here already; it is not restored twice"),
     "RESTORING": (SnapshotConflict, "{!r}: somebody else is restoring this snapshot here; wait for it"),
+    "DAMAGED": (
+        StoreRefused,
+        "the state of task {!r} cannot be read: somebody wrote over it. `poimen doctor --repair` removes it",
+    ),
     "TOO_MANY": (InvalidArgument, "{} items at once are too many: at most 500 a call"),
     "PARTS": (
         InvalidArgument,
@@ -113,6 +117,10 @@ _PASSING = (
     "TRYAGAIN",
     "UNBLOCKED",
 )
+
+
+#: No right to it; the last is how a command within a script is refused.
+_FORBIDDEN = ("NOPERM", "NOAUTH", "WRONGPASS", "ACL failure in script")
 
 
 def _is_passing(error: Exception) -> bool:
@@ -291,7 +299,7 @@ class Client:
             ) from error
         # The client library cuts the code off the errors that it has a class for.
         known = isinstance(error, AuthenticationError | NoPermissionError | ReadOnlyError)
-        if known or _is_passing(error) or text.startswith(("NOPERM", "NOAUTH", "WRONGPASS")):
+        if known or _is_passing(error) or text.startswith(_FORBIDDEN):
             raise StoreRefused(f"Redis at {mask_url(self.url)} refuses the command: {text[:200]}") from error
         if is_wrong_type(text):
             what = (

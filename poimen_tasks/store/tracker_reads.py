@@ -7,6 +7,7 @@ from typing import Any
 
 import msgpack
 
+from poimen_tasks.errors import StoreRefused
 from poimen_tasks.store.client import Client
 from poimen_tasks.store.survey import glob
 from poimen_tasks.store.tracker_scripts import TrackedTask
@@ -30,7 +31,7 @@ class TrackerReads:
         """A task's state; None for one that is not there."""
         key = self.keys.build("tracker", tracker)
         stored = self.client.read(lambda redis: redis.hget(key, task))
-        return None if stored is None else _opened(stored)
+        return None if stored is None else _opened(task, stored)
 
     def tasks(self, tracker: str, *, rank: int | None = None) -> Iterator[tuple[str, TrackedTask]]:
         """All tasks in the order in which they were first seen, read page by page; `rank`: only those of one status.
@@ -48,13 +49,14 @@ class TrackerReads:
             ids = [task for task, _ in page]
             for task, stored in zip(ids, self.client.read(lambda redis: redis.hmget(key, ids)), strict=True):  # noqa: B023 - called at once
                 if stored is not None:
-                    yield task.decode(), _opened(stored)
+                    name = task.decode(errors="replace")
+                    yield name, _opened(name, stored)
             after = f"({page[-1][1]:.0f}"
 
     def names(self) -> list[str]:
         """Every tracker, the oldest first."""
         key = self.keys.build("trackers")
-        return [name.decode() for name in self.client.read(lambda redis: redis.zrange(key, 0, -1))]
+        return [name.decode(errors="replace") for name in self.client.read(lambda redis: redis.zrange(key, 0, -1))]
 
     def mentioned(self, *, most: int) -> tuple[list[str], bool]:
         """Every tracker that any key speaks of, and whether all keys of the server, up to `most`, were looked at."""
@@ -64,7 +66,7 @@ class TrackerReads:
             cursor, keys = self.client.read(
                 lambda redis, at=cursor: redis.scan(at, match=f"{glob(begin)}*", count=_SCAN)  # type: ignore[misc]
             )
-            found |= {key.decode().removeprefix(begin).partition("/")[0] for key in keys}
+            found |= {key.decode(errors="replace").removeprefix(begin).partition("/")[0] for key in keys}
             seen += _SCAN
             if cursor == 0 or seen >= most:
                 return sorted(found), cursor == 0
@@ -77,11 +79,17 @@ class TrackerReads:
                 cursor, page = self.client.read(
                     lambda redis, at=cursor, of=key, how=scan: getattr(redis, how)(of, at, count=count)  # type: ignore[misc]
                 )
-                ids = [task.decode() for task in (page if scan == "hscan" else dict(page))]
+                ids = [task.decode(errors="replace") for task in (page if scan == "hscan" else dict(page))]
                 yield from ((name, ids[at : at + count]) for at in range(0, len(ids), count))
                 if cursor == 0:
                     break
 
 
-def _opened(stored: bytes) -> TrackedTask:
-    return TrackedTask.of(msgpack.unpackb(stored, raw=True, strict_map_key=False))
+def _opened(task: str, stored: bytes) -> TrackedTask:
+    try:
+        return TrackedTask.of(msgpack.unpackb(stored, raw=True, strict_map_key=False))
+    except (ValueError, LookupError, TypeError, AttributeError, msgpack.UnpackException) as error:
+        raise StoreRefused(
+            f"the state of task {task!r:.60} cannot be read ({type(error).__name__}): somebody wrote over it. "
+            "`poimen doctor --repair` removes it"
+        ) from error

@@ -14,7 +14,9 @@ from celery.app import default_app
 from celery.result import allow_join_result
 from celery.worker import WorkController
 from celery.worker import state as worker_state
+from kombu.exceptions import OperationalError
 
+from poimen_tasks._checks import check_count, check_list
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.worker.celery_compat.app_state import own_queues
 
@@ -44,6 +46,9 @@ class EmbeddedWorker:
         queues: the queues it serves; None: those of the app.
         timeout: seconds for its start, and for its end.
 
+    Raises:
+        InvalidArgument: the concurrency is no number from 1, or the queues are no list.
+
     Raises (on start):
         PoimenError: it was not ready in time.
         SettingsError: there is no Redis.
@@ -62,8 +67,9 @@ class EmbeddedWorker:
             raise PoimenError(f"pool {pool!r:.60} cannot run inside a test's process; use threads or solo")
         self.hostname = f"test-{secrets.token_hex(4)}@embedded"
         self.pool = pool
+        check_count("concurrency", concurrency)
         self.concurrency = concurrency if pool == "threads" else 1
-        self.queues = list(queues) if queues is not None else None
+        self.queues = None if queues is None else check_list("queues", "names of queues", queues)
         self.timeout = timeout
         self._app: Celery = poimen.celery
         self._thread: threading.Thread | None = None
@@ -79,7 +85,9 @@ class EmbeddedWorker:
         return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> Self:
-        """Start it, and return when it takes messages."""
+        """Start it, and return when it takes messages; nothing happens when it runs already."""
+        if self.alive:
+            return self
         ready = threading.Event()
         with ExitStack() as around:
             around.enter_context(_current(self._app))
@@ -162,7 +170,8 @@ class EmbeddedWorker:
         # Lanes give up their slots, as at a warm shutdown; the message wakes the worker's loop.
         signals.worker_shutting_down.send(sender=self.hostname, sig="stop", how="Warm", exitcode=0)
         if self.alive and self._consumer is not None:
-            self._app.control.shutdown(destination=[self.hostname])
+            with suppress(OperationalError):  # the broker is gone
+                self._app.control.shutdown(destination=[self.hostname])
             self._thread.join(min(_WAKE, self.timeout))
         if self.alive:
             with _asked_to_stop():

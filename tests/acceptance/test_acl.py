@@ -10,10 +10,12 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError, ResponseError
 
+from poimen_tasks.errors import StoreRefused
 from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store
 from poimen_tasks.store.keys import TABLE
 from poimen_tasks.store.server import EmbeddedServer
+from poimen_tasks.store.tracker_scripts import Given, Who
 from tests.acceptance.conftest import APP, imported
 from tests.conftest import ROOT, Workers
 from tests.integration.sealers import Sealer
@@ -139,6 +141,26 @@ def test_each_does_its_work(env, url, tmp_path, server, eventually) -> None:
     log.close()
     # A worker asks whether strangers get in; who has a name and a password of its own may go without the answer.
     assert [row for row in refused if row["object"] != b"acl|getuser"] == []
+
+
+def test_a_reader_that_writes(server: EmbeddedServer, url: Callable[[str], str]) -> None:
+    """Who has no right to what a script does is told so by an error of ours, and nothing is changed."""
+    writer = Store(Settings(namespace="poimen"), server.url)
+    writer.trackers.tracker_update("r", [Given("T1")], begin=("pending", 0), who=Who("me"))
+    reader = Store(Settings(namespace="poimen"), url("readonly"))
+    for change in (
+        lambda: reader.trackers.tracker_update("r", [Given("T1", scope="x")], begin=("pending", 0), who=Who("me")),
+        lambda: reader.trackers.tracker_remove("r", "T1", who=Who("me")),
+        lambda: reader.trackers.tracker_clear("r", who=Who("me")),
+        lambda: reader.entries.record_event(["e1"], [b"{}"]),
+    ):
+        with pytest.raises(StoreRefused, match=r"refuses the command: .*[Nn]o permissions"):
+            change()
+    stored = reader.tracker_reads.task("r", "T1")
+    assert stored is not None
+    assert stored.version == 1
+    for store in (reader, writer):
+        store.client.close()
 
 
 def known(store: Store) -> Sealer:

@@ -204,3 +204,16 @@ def test_clearing_asks_people_only(run: Run, poimen: Poimen) -> None:
     assert run("tracker", "clear", "release", "--json").exit_code == 2
     assert json.loads(run("tracker", "clear", "release", "--json", "--yes").stdout) == {"removed": 2}
     assert run("tracker", "clear", "release", "--yes").stdout == "cleared release: 0 tasks\n"
+
+
+def test_heal_what_is_no_file(run: Run, file: Path) -> None:
+    """A pipe is not written to, nor waited for; a name with control characters is told on one line without them."""
+    os.mkfifo(file.with_name("pipe"))
+    misused = run("board", "heal", "pipe", "--write")
+    assert (misused.exit_code, "--write needs a FILE" in misused.stderr) == (2, True)
+    name = "a\x1b[31m\nb.md"
+    file.with_name(name).write_text(f"\ufeff{VALID}|")
+    said = run("board", "heal", name, "--write")
+    assert (said.exit_code, said.stderr.splitlines()[-1]) == (0, "a [31m b.md was written anew")
+    assert run("board", "heal", name, "--write").stderr == "a [31m b.md is as it should be\n"
+    assert run("board", "check", name).stdout == "a [31m b.md is valid\n"

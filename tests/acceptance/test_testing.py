@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from celery import Celery, chord, group
 
-from poimen_tasks import BatchState, Poimen, PoimenError, Settings, WouldDeadlock
+from poimen_tasks import BatchState, InvalidArgument, Poimen, PoimenError, Settings, WouldDeadlock
 from poimen_tasks.testing import EmbeddedServer, EmbeddedWorker, eventually, redirected
 from tests.conftest import ROOT
 
@@ -364,6 +364,39 @@ def test_pools_that_need_a_process_are_refused(poimen: Poimen, pool: str) -> Non
     """Only pools that run inside the test's process are taken."""
     with pytest.raises(PoimenError, match=f"pool '{pool}' cannot run inside a test's process; use threads or solo"):
         EmbeddedWorker(poimen, pool=pool)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"concurrency": 0}, "concurrency: expected a whole number from 1, got 0"),
+        ({"queues": "abc"}, "queues: expected a list of names of queues, got 'abc'"),
+    ],
+)
+def test_a_worker_of_nothing(poimen: Poimen, options: dict[str, Any], said: str) -> None:
+    """What is no number of bodies, or no list of queues, is refused before anything starts."""
+    with pytest.raises(InvalidArgument, match=said):
+        EmbeddedWorker(poimen, **options)
+
+
+def test_a_worker_is_started_once(poimen: Poimen) -> None:
+    """A worker that runs is not started again: the one that stops would leave another behind."""
+    with EmbeddedWorker(poimen) as worker:
+        names = {thread.name for thread in threading.enumerate()}
+        assert worker.start() is worker
+        assert {thread.name for thread in threading.enumerate()} == names
+    assert not worker.alive
+
+
+def test_a_worker_stops_without_its_server(tmp_path: Path) -> None:
+    """A worker whose server is gone, so that no message reaches it, stops as well."""
+    with EmbeddedServer(tmp_path / "redis", persistent=False) as server:
+        app = Poimen("left", redis_url=server.url)
+        worker = EmbeddedWorker(app).start()
+        server.kill()
+        worker.stop()
+        assert not worker.alive
+        app.close()
 
 
 def test_a_worker_that_cannot_start_says_so(acme: Poimen, elsewhere: Settings) -> None:

@@ -93,7 +93,7 @@ def test_what_is_not_tracked(name):
 def test_the_title_of_a_board_that_has_none():
     """It may be given, as words on one line."""
     assert board.heal("", title="Release").board.title == "Release"
-    for title in ("", "a\nb", "a #"):
+    for title in ("", "a\nb", " a"):
         with pytest.raises(InvalidArgument, match="title: "):
             board.heal("", title=title)
 
@@ -104,7 +104,7 @@ KEPT_WORDS = "Lines that were in the table and could not stay there as they were
 BROKEN = {
     "no title": (table(*ROWS), f"# Task board\n\n{table(*ROWS)}", ["title_added"]),
     "a title that is empty": (f"# \n{table()}", f"# Task board\n{table()}", ["title_changed"]),
-    "a title that is nothing without them": (f"# \x00#\n{table()}", f"# Task board\n{table()}", ["title_changed"]),
+    "a title that is nothing without them": (f"# \x00\n{table()}", f"# Task board\n{table()}", ["title_changed"]),
     "control characters in the title": (f"# a\x00b\n{table()}", f"# a b\n{table()}", ["title_changed"]),
     "no table": ("# x\nwords", f"# x\n\n{table()}\n\nwords", ["table_added"]),
     "nothing": ("", f"# Task board\n\n{table()}", ["table_added", "title_added"]),

@@ -26,8 +26,8 @@ for _, id in ipairs(request.ids) do
   local order = tonumber(redis.call('ZSCORE', K.tracker_order(name), id) or nil)
   local place = tonumber(redis.call('ZSCORE', K.tracker_states(name), id) or nil)
   if stored then
-    local good, state = pcall(cmsgpack.unpack, stored)
-    if good and type(state) == 'table' and tonumber(state.o) and tonumber(state.k) and tonumber(state.v) then
+    local state = open_task(stored)
+    if state then
       most.changes, most.places = math.max(most.changes, state.v), math.max(most.places, state.o)
       if order ~= state.o or place ~= state.k * PLACES + state.o then
         found.unlisted = found.unlisted + 1

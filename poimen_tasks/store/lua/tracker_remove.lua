@@ -8,7 +8,8 @@
 --@include tracker
 if once_reply then return once_reply end
 --@sound
-local state = load_task(request.tracker, request.task)
+local state, damaged = load_task(request.tracker, request.task)
+if damaged then return refuse('DAMAGED', request.task) end
 local version = state and state.v or 0
 if request.expected and request.expected ~= version then
   return answer({removed = false, conflict = true, version = version})

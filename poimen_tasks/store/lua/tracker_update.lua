@@ -57,9 +57,16 @@ local function take_over(state, given)
   return differ
 end
 
+local states = {}
+for _, given in ipairs(request.tasks) do
+  local state, damaged = load_task(request.tracker, given.i)
+  if damaged then return refuse('DAMAGED', given.i) end
+  states[given.i] = state
+end
+
 local last, changed = nil, 0
 for _, given in ipairs(request.tasks) do
-  local state = load_task(request.tracker, given.i)
+  local state = states[given.i]
   local known = state ~= nil
   if not (known and remembers(state)) then
     if request.expected and request.expected ~= (known and state.v or 0) then
@@ -67,6 +74,7 @@ for _, given in ipairs(request.tasks) do
     end
     if not known then
       state = {s = request.pending.s, k = request.pending.k, c = now, scope = '', branch = '', verification = ''}
+      states[given.i] = state
     end
     local before = known and state.s or nil
     local differ = take_over(state, given)

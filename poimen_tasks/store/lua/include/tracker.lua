@@ -9,9 +9,28 @@
 local PLACES = 2 ^ 40
 local TRACKED = {'scope', 'branch', 'verification'}
 
+local NUMBERS, TEXTS_KEPT = {'v', 'k', 'o', 'c', 'u'}, {'s', 'scope', 'branch', 'verification', 'a', 'w'}
+
+-- The state that is stored, or nil where that cannot be read: somebody else wrote it.
+local function open_task(stored)
+  local good, state = pcall(cmsgpack.unpack, stored)
+  if not good or type(state) ~= 'table' or not (state.q == nil or type(state.q) == 'table') then return nil end
+  for _, name in ipairs(NUMBERS) do
+    local number = state[name]
+    if type(number) ~= 'number' or not (number >= 0 and number < 2 ^ 53) then return nil end
+  end
+  for _, name in ipairs(TEXTS_KEPT) do
+    if type(state[name]) ~= 'string' then return nil end
+  end
+  return state
+end
+
+-- The state of a task, nil where it is not there; and whether it is there and cannot be read.
 local function load_task(tracker, id)
   local stored = redis.call('HGET', K.tracker(tracker), id)
-  return stored and cmsgpack.unpack(stored) or nil
+  if not stored then return nil, false end
+  local state = open_task(stored)
+  return state, state == nil
 end
 
 local function save_task(tracker, id, state)
