@@ -13,6 +13,7 @@ import click
 from poimen_tasks.app import Poimen
 from poimen_tasks.cache import MISSING, CacheEntry, CacheKey, CacheStats
 from poimen_tasks.cli.cancel import default_actor
+from poimen_tasks.cli.given import refuse_to_ask
 from poimen_tasks.cli.loading import app_options, load
 from poimen_tasks.cli.output import Failure, console, duration, facts, json_option, one_line, print_json, since, table
 
@@ -131,8 +132,7 @@ def invalidate(
 @click.option("--actor", default=default_actor, show_default="$USER", help="Who; for the audit log.")
 def clear(*, app: str | None, directory: Path | None, as_json: bool, yes: bool, reason: str, actor: str) -> None:
     """Call every result back."""
-    if as_json and not yes:
-        raise click.UsageError("--json is for programs, which are not asked: give --yes too")
+    refuse_to_ask(as_json=as_json, yes=yes)
     poimen = load(app, directory)
     if not yes:
         size = poimen.cache.stats().size

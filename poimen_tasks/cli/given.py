@@ -1,4 +1,7 @@
-"""An option that was given is given: an empty value, as from a variable of the shell that is not set, is no default."""
+"""Options that every command takes alike: an empty value is no default, and who is not asked says yes beforehand.
+
+An empty value comes from a variable of the shell that is not set.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any
 
 import click
 
-__all__ = ["refuse_empty"]
+__all__ = ["refuse_empty", "refuse_to_ask"]
 
 
 #: Types that take an empty text: a path becomes the directory where one is.
@@ -35,3 +38,13 @@ def refuse_empty(command: click.Command) -> None:
     if isinstance(command, click.Group):
         for below in command.commands.values():
             refuse_empty(below)
+
+
+def refuse_to_ask(*, as_json: bool, yes: bool) -> None:
+    """Ask no program whether it is sure.
+
+    Raises:
+        UsageError: --json was given without --yes.
+    """
+    if as_json and not yes:
+        raise click.UsageError("--json is for programs, which are not asked: give --yes too")

@@ -11,6 +11,7 @@ import click
 from poimen_tasks.board import StateTracker, TaskStatus, TrackerStats
 from poimen_tasks.cli.board_words import FILE, read_board, status_of, task_table
 from poimen_tasks.cli.cancel import default_actor
+from poimen_tasks.cli.given import refuse_to_ask
 from poimen_tasks.cli.loading import app_options, load_without_tasks
 from poimen_tasks.cli.output import Failure, console, facts, json_option, print_json, share, since, table
 
@@ -156,8 +157,7 @@ def clear(
     *, app: str | None, directory: Path | None, as_json: bool, name: str, yes: bool, reason: str, actor: str
 ) -> None:
     """Forget tracker NAME with all its tasks."""
-    if as_json and not yes:
-        raise click.UsageError("--json is for programs, which are not asked: give --yes too")
+    refuse_to_ask(as_json=as_json, yes=yes)
     found = _tracker(app, directory, name)
     if not yes:
         click.confirm(f"forget all {found.stats().total:,} tasks of tracker {name!r}?", abort=True, err=True)

@@ -17,7 +17,6 @@ from tests.conftest import ROOT
 __all__ = ["board"]
 
 _PROCESSES = 8
-_BARE = "the same writes in MULTI and EXEC"
 
 
 def board(bench: Bench) -> Iterator[Row]:
@@ -36,15 +35,7 @@ def _one_by_one(bench: Bench) -> Row:
             ours=lambda: count / seconds(lambda: [ours.update(at) for at in range(count)]),
             bare=lambda: count / seconds(lambda: [bare.update(at) for at in range(count)]),
         )
-    return Row(
-        name="tracker: updates one by one",
-        unit="1/s",
-        ours=middle(taken["ours"]),
-        reference=middle(taken["bare"]),
-        against=_BARE,
-        target=Target(of="ratio", at_least=0.5),
-        samples=taken,
-    )
+    return _updates("tracker: updates one by one", taken)
 
 
 def _at_once(bench: Bench) -> Row:
@@ -58,12 +49,16 @@ def _at_once(bench: Bench) -> Row:
         return float(json.loads(done.stdout))
 
     taken = alternating(bench.size(5, 1), ours=lambda: run("ours"), bare=lambda: run("bare"))
+    return _updates(f"tracker: updates of the same tasks by {_PROCESSES} processes at once", taken)
+
+
+def _updates(name: str, taken: dict[str, list[float]]) -> Row:
     return Row(
-        name=f"tracker: updates of the same tasks by {_PROCESSES} processes at once",
+        name=name,
         unit="1/s",
         ours=middle(taken["ours"]),
         reference=middle(taken["bare"]),
-        against=_BARE,
+        against="the same writes in MULTI and EXEC",
         target=Target(of="ratio", at_least=0.5),
         samples=taken,
     )
