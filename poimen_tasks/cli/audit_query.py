@@ -14,7 +14,7 @@ from poimen_tasks.audit.collecting import rare_collections
 from poimen_tasks.audit.unsealed import START
 from poimen_tasks.cli.audit_hints import explain_nothing
 from poimen_tasks.cli.audit_words import as_dict, filters, head, line, log_options, open_log, source_in_words
-from poimen_tasks.cli.following import Interrupts
+from poimen_tasks.cli.interrupts import Interrupts
 from poimen_tasks.cli.output import Failure, console, json_line, json_option, one_line, print_json, when
 
 __all__ = ["query", "rebuild_index", "show", "stats", "tail"]

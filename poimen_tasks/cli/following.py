@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 from poimen_tasks.cli.calls_file import CallsFile, Stopped
+from poimen_tasks.cli.interrupts import Interrupts
 from poimen_tasks.cli.output import TIMED_OUT, json_line
 from poimen_tasks.cli.progress import Reporter
 from poimen_tasks.dispatch import Batch
@@ -28,7 +27,7 @@ from poimen_tasks.errors import (
 )
 from poimen_tasks.model import BatchState, BatchStatus
 
-__all__ = ["BAD_CALLS", "Feeder", "Follower", "Interrupts", "Left"]
+__all__ = ["BAD_CALLS", "Feeder", "Follower", "Left"]
 
 BAD_CALLS = (DuplicateItem, InvalidArgument, InvalidId, SerializationError, UnknownTask, UnsupportedWork)
 """What is wrong with the calls themselves."""
@@ -45,32 +44,6 @@ class Left(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
-
-
-class Interrupts:
-    """Counts requests to stop: the first one is noted, so that no line is torn; the second one raises.
-
-    Attributes:
-        code: the exit code that the first request asks for; 0 while there was none.
-    """
-
-    _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def __init__(self) -> None:
-        self.code = 0
-
-    def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._note) for number in self._SIGNALS}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        if self.code:
-            raise KeyboardInterrupt
-        self.code = 128 + number
 
 
 class Feeder:

@@ -10,7 +10,8 @@ from typing import Any
 
 from poimen_tasks.app import Poimen
 from poimen_tasks.cli.calls_file import CallsFile
-from poimen_tasks.cli.following import BAD_CALLS, Feeder, Follower, Interrupts, Left
+from poimen_tasks.cli.following import BAD_CALLS, Feeder, Follower, Left
+from poimen_tasks.cli.interrupts import Interrupts
 from poimen_tasks.cli.outcome_file import OutcomeFile
 from poimen_tasks.cli.output import MISUSED, Failure, with_app
 from poimen_tasks.cli.progress import Reporter
