@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from poimen_tasks import context
 from poimen_tasks._checks import check_list, expected
 from poimen_tasks.audit.asking import Asking
-from poimen_tasks.audit.event import AuditEvent, copy_of, fill_in, pack_event
+from poimen_tasks.audit.event import AuditEvent, event_of, fill_in, filled, pack_event
 from poimen_tasks.errors import InvalidId
 
 if TYPE_CHECKING:
@@ -73,23 +73,16 @@ class Audit(Asking):
             StoreUnavailable: Redis does not answer: whether the event was written is unknown. To be safe, record it
                 again with `record_many` under an `event_id` of your own: a repetition is told once.
         """
-        event = AuditEvent(
-            event_type=event_type,
-            action=action,
-            actor="" if actor is None else actor,  # inherited; outside of a task it is refused
-            workflow=workflow,
-            task=task,
-            reasoning=reasoning,
-            input=input,
-            output=output,
-            status=status,
-            error=error,
-            metadata={} if metadata is None else metadata,
-        )
-        event = _inherit(event, context.current_item())
+        actor = "" if actor is None else actor  # inherited; outside of a task it is refused
+        metadata = {} if metadata is None else metadata
+        about = ("", event_type, workflow, task, actor, None, action, reasoning)
+        event = event_of((*about, input, output, status, error, metadata, {}, None))
+        running = context.current_item()
+        if running is not None or actor == "":
+            event = _inherit(event, running)
         own = os.urandom(12).hex()
         payload = pack_event(event, most=self._load_settings().audit_max_bytes)
-        return fill_in(event, own, self._store().entries.record_event((own,), (payload,))[0])
+        return fill_in(event, own, self._store().entries.record_event(own, payload))
 
     def record_many(self, events: Iterable[AuditEvent]) -> list[AuditEvent]:
         """Record events in their order, 500 a round trip; all are checked before the first is written.
@@ -111,8 +104,14 @@ class Audit(Asking):
         payloads = [pack_event(event, most=most) for event in ready]
         fresh = os.urandom(12 * len(ready)).hex()
         ids = [event.event_id or fresh[24 * at : 24 * at + 24] for at, event in enumerate(ready)]
-        made = self._store().entries.record_event(ids, payloads)
-        return [fill_in(copy_of(event), own, at) for event, own, at in zip(ready, ids, made, strict=True)]
+        made = list[AuditEvent]()
+
+        def told(stream_ids: list[str]) -> None:
+            start, stop = len(made), len(made) + len(stream_ids)
+            made.extend(map(filled, ready[start:stop], ids[start:stop], stream_ids))
+
+        self._store().entries.record_events(ids, payloads, told)
+        return made
 
     def planner_decision(
         self,

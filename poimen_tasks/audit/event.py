@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import repeat
 from json.encoder import encode_basestring_ascii as _quote
 from operator import attrgetter
 from typing import Any, NoReturn
@@ -16,7 +17,7 @@ from poimen_tasks.audit.plain import plain_json, plain_text
 from poimen_tasks.errors import InvalidArgument
 from poimen_tasks.ids import check_label, check_name
 
-__all__ = ["RESERVED", "AuditEvent", "check_type", "copy_of", "fill_in", "iso", "moment_of", "pack_event"]
+__all__ = ["RESERVED", "AuditEvent", "check_type", "event_of", "fill_in", "filled", "iso", "moment_of", "pack_event"]
 
 #: First words of the types that the system itself writes: nobody else may, or its word would be no evidence.
 RESERVED = frozenset(
@@ -131,9 +132,9 @@ def fill_in(event: AuditEvent, own: str, stream_id: str) -> AuditEvent:
         own: its id.
         stream_id: the entry's.
     """
-    object.__setattr__(event, "event_id", own)
+    _SET(_EVENT_ID, event, own)
     if event.timestamp is None:
-        object.__setattr__(event, "timestamp", moment_of(stream_id))
+        _SET(_TIMESTAMP, event, moment_of(stream_id))
     return event
 
 
@@ -147,17 +148,23 @@ def _moment(milliseconds: str) -> datetime:
     return _EPOCH + timedelta(milliseconds=min(_LAST, int(milliseconds)))
 
 
-def copy_of(event: AuditEvent) -> AuditEvent:
-    """The same event once more; `dataclasses.replace` takes four times as long, and the class itself twice."""
-    copied = _NEW(AuditEvent)
-    for put, value in zip(_PUTS, _values(event), strict=True):
-        put(copied, value)
-    return copied
+def filled(event: AuditEvent, own: str, stream_id: str) -> AuditEvent:
+    """A copy of an event with its id, and the time of its entry where it has none."""
+    return fill_in(event_of(_values(event)), own, stream_id)
+
+
+def event_of(values: Iterable[Any]) -> AuditEvent:
+    """An event of its values in the order of the fields; the class itself takes three times as long."""
+    made = _NEW(AuditEvent)
+    any(map(_SET, _SLOTS, repeat(made), values))  # each returns None
+    return made
 
 
 _NEW = object.__new__
 _NAMES = tuple(one.name for one in fields(AuditEvent))
-_PUTS = tuple(getattr(AuditEvent, name).__set__ for name in _NAMES)
+_SLOTS: Any = tuple(getattr(AuditEvent, name) for name in _NAMES)
+_EVENT_ID, _TIMESTAMP = (_SLOTS[_NAMES.index(name)] for name in ("event_id", "timestamp"))
+_SET: Any = type(_SLOTS[0]).__set__
 _values = attrgetter(*_NAMES)
 
 
@@ -219,20 +226,16 @@ def pack_event(event: AuditEvent, *, most: int) -> bytes:
     # Nearly always the same few; what is no plain text may be no key.
     known = type(kind) is type(actor) is type(status) is str and (workflow is None or type(workflow) is str)
     begin, middle, end = (_known_names if known else _names)(*names)
-    text = "".join(
-        (
-            begin,
-            "null" if event.task is None else _quote(check_label(event.task, "task")),
-            middle,
-            "null" if event.timestamp is None else f'"{_check_moment(event.timestamp)}"',
-            f',"action":{_quote(_check_action(event.action))}',
-            f',"reasoning":{_quote(plain_text(event.reasoning, "reasoning")) if event.reasoning != "" else EMPTY}',
-            f',"input":{"null" if event.input is None else plain_json(event.input, "input")}',
-            f',"output":{"null" if event.output is None else plain_json(event.output, "output")}',
-            end,
-            f',"error":{"null" if event.error is None else _quote(plain_text(event.error, "error"))}',
-            f',"metadata":{_check_metadata(event.metadata)}}}',
-        )
+    task, timestamp, reasoning, error = event.task, event.timestamp, event.reasoning, event.error
+    text = (
+        f"{begin}{'null' if task is None else _quote(check_label(task, 'task'))}"
+        f"{middle}{'null' if timestamp is None else _check_moment(timestamp)}"
+        f',"action":{_quote(_check_action(event.action))}'
+        f',"reasoning":{_quote(plain_text(reasoning, "reasoning")) if reasoning != "" else EMPTY}'
+        f',"input":{"null" if event.input is None else plain_json(event.input, "input")}'
+        f',"output":{"null" if event.output is None else plain_json(event.output, "output")}'
+        f'{end},"error":{"null" if error is None else _quote(plain_text(error, "error"))}'
+        f',"metadata":{_check_metadata(event.metadata)}}}'
     )
     if len(text) > most:
         _too_large(event, len(text), most)
@@ -265,12 +268,12 @@ def _check_moment(value: object) -> str:
     if value.utcoffset() is None:
         raise InvalidArgument(f"timestamp: expected an aware datetime, got the naive {value.isoformat()}")
     try:
-        return iso(value)
+        return f'"{iso(value)}"'
     except OverflowError:
         raise expected("timestamp", "a moment that UTC can say", value) from None
 
 
 def _check_metadata(value: object) -> str:
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):  # the second look takes ten times as long
         raise expected("metadata", "a dict", value)
     return plain_json(value, "metadata") if value else "{}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from poimen_tasks.store.audit_scripts import Entry
 from poimen_tasks.store.callers import Callers
-from poimen_tasks.store.client import Client
+from poimen_tasks.store.client import Client, Prepared
+from poimen_tasks.store.direct import pack_parts
 
 __all__ = ["AuditEntries"]
 
@@ -23,26 +25,58 @@ class AuditEntries:
         self._key = client.keys.build("audit")
         self._meta = client.keys.build("audit_meta")
         self._limit = b"%d" % client.settings.audit_unsealed_limit
-        self._callers = Callers()
+        self._callers = Callers(self._prepare)
 
-    def record_event(self, ids: Sequence[str], payloads: Sequence[bytes]) -> list[str]:
-        """Write recorded events, up to 500 or a megabyte a call. Returns the stream ids of their entries.
+    def record_event(self, own: str, payload: bytes) -> str:
+        """Write a recorded event. Returns the stream id of its entry.
 
         Args:
-            ids: the events' own ids, ASCII, 1 to 128 characters.
+            own: the event's own id, ASCII, 1 to 128 characters.
+            payload: the event.
+
+        Raises:
+            StoreUnavailable: no answer within the connect timeout; the event may be written.
+        """
+        return self._record(1, _packed(own, payload)).decode()
+
+    def record_events(self, ids: Sequence[str], payloads: Sequence[bytes], told: Callable[[list[str]], None]) -> None:
+        """Write recorded events, up to 500 or a megabyte a call.
+
+        Args:
+            ids: the events' own ids, as there.
             payloads: the events.
+            told: gets the stream ids of their entries, in their order, some at a time: while the server is at work on
+                the next ones.
 
         Raises:
             StoreUnavailable: no answer within the connect timeout; the last call's events may be written.
         """
-        written: list[str] = []
-        for start, stop in _portions(payloads):
-            owner, sequence = self._callers.next_call()
-            parts: list[bytes] = [owner.encode(), b"%d" % sequence, self._limit]
-            for own, payload in zip(ids[start:stop], payloads[start:stop], strict=True):
-                parts += (_header(own), payload)
-            written += self.client.direct("record_event", *parts).decode().split(" ")
-        return written
+        portions, packed, untold = deque(_portions(payloads)), deque[tuple[int, bytes]](), deque[list[str]]()
+
+        def pack() -> None:
+            start, stop = portions.popleft()
+            packed.append((stop - start, b"".join(map(_packed, ids[start:stop], payloads[start:stop]))))
+
+        def meanwhile() -> None:
+            while untold:
+                told(untold.popleft())
+            if portions and not packed:
+                pack()
+
+        while portions or packed:
+            if not packed:
+                pack()
+            reply = self._record(*packed.popleft(), meanwhile)
+            untold.append(reply.decode().split(" "))
+        meanwhile()
+
+    def _prepare(self, owner: str) -> Prepared:
+        return self.client.prepare("record_event", self.client.keys.build("owner", owner), self._key, self._meta)
+
+    def _record(self, count: int, events: bytes, meanwhile: Callable[[], None] | None = None) -> bytes:
+        prepared, sequence = self._callers.next_call()
+        arguments = pack_parts(b"%d" % sequence, self._limit) + events
+        return self.client.direct(prepared, 2 + 2 * count, arguments, meanwhile)
 
     def epoch(self, *, patience: float | None = None) -> str:
         """The random id of the stream as it is now; empty while nothing was ever written."""
@@ -70,10 +104,12 @@ class AuditEntries:
         return next(iter(_entries(rows)), None)
 
 
-def _header(own: str) -> bytes:
-    """A header with the event's id, as msgpack: a map of one short text."""
-    data = own.encode("ascii")
-    return b"\x81\xa1i\xd9" + bytes((len(data),)) + data
+def _packed(own: str, payload: bytes) -> bytes:
+    """An event's two arguments: a header with its id, as msgpack (a map of one short text), and the event."""
+    size = len(own)
+    return b"$%d\r\n\x81\xa1i\xd9%c%b\r\n$%d\r\n%b\r\n" % (
+        size + 5, size, own.encode("ascii"), len(payload), payload
+    )  # fmt: skip
 
 
 def _entries(rows: Any) -> list[Entry]:

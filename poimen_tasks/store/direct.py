@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
@@ -15,15 +16,17 @@ from redis.exceptions import ResponseError
 if TYPE_CHECKING:
     from redis import ConnectionPool
 
-__all__ = ["Direct", "pack"]
+__all__ = ["Direct", "pack", "pack_parts"]
 
 
 def pack(*parts: bytes) -> bytes:
     """A command as the server's protocol (RESP) has it: an array of bulk strings."""
-    packed = [b"*%d\r\n" % len(parts)]
-    for part in parts:
-        packed += (b"$%d\r\n" % len(part), part, b"\r\n")
-    return b"".join(packed)
+    return b"*%d\r\n%b" % (len(parts), pack_parts(*parts))
+
+
+def pack_parts(*parts: bytes) -> bytes:
+    """Some parts of a command, as they stand in it."""
+    return b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in parts])
 
 
 class Direct:
@@ -41,8 +44,13 @@ class Direct:
         self._mine = threading.local()
         self._all: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def send(self, command: bytes) -> Any:
+    def send(self, command: bytes, meanwhile: Callable[[], None] | None = None) -> Any:
         """Send a packed command and return its reply.
+
+        Args:
+            command: see `pack`.
+            meanwhile: called while the server is at work, and not at all if the command could not be sent; it sends
+                nothing itself.
 
         Raises:
             RedisError: as redis-py does, also where the server had closed the connection meanwhile: send again.
@@ -50,6 +58,8 @@ class Direct:
         connection = self._connection()
         try:
             connection.send_packed_command((command,), check_health=False)
+            if meanwhile is not None:
+                meanwhile()
             return connection.read_response()
         except ResponseError:
             raise

@@ -117,7 +117,7 @@ class TrackerScripts:
     def __init__(self, client: Client) -> None:
         self.client = client
         self._unsealed = {"unsealed": client.settings.audit_unsealed_limit}
-        self._callers = Callers()
+        self._callers = Callers(str)
 
     def _call(self, name: str, request: dict[str, Any]) -> Any:
         owner, sequence = self._callers.next_call()

@@ -31,7 +31,7 @@ def record(store: Store, numbers: range, *, who: str = "test") -> None:
     """Record one event a number."""
     made = [AuditEvent(event_type="step", actor=who, action=str(number)) for number in numbers]
     payloads = [pack_event(event, most=1 << 20) for event in made]
-    store.entries.record_event([f"{who}-{number}" for number in numbers], payloads)
+    store.entries.record_events([f"{who}-{number}" for number in numbers], payloads, [].extend)
 
 
 def events(directory: Path) -> list[dict[str, Any]]:

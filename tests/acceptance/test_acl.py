@@ -152,7 +152,7 @@ def test_a_reader_that_writes(server: EmbeddedServer, url: Callable[[str], str])
         lambda: reader.trackers.tracker_update("r", [Given("T1", scope="x")], begin=("pending", 0), who=Who("me")),
         lambda: reader.trackers.tracker_remove("r", "T1", who=Who("me")),
         lambda: reader.trackers.tracker_clear("r", who=Who("me")),
-        lambda: reader.entries.record_event(["e1"], [b"{}"]),
+        lambda: reader.entries.record_event("e1", b"{}"),
     ):
         with pytest.raises(StoreRefused, match=r"refuses the command: .*[Nn]o permissions"):
             change()

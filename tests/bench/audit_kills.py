@@ -300,7 +300,7 @@ class _Run:
                     plain.xadd(key, {"t": "item.cancelled", "h": header, "d": b""})
                 else:
                     made = [_event(name, n, rnd) for n in range(at, at + count)]
-                    store.entries.record_event([f"{name}-{n}" for n in range(at, at + count)], made)
+                    store.entries.record_events([f"{name}-{n}" for n in range(at, at + count)], made, [].extend)
                 os.write(told, f"a {name} {at} {at + count}\n".encode())
             except (RedisError, StoreUnavailable, StoreRefused):  # it may be there or not
                 time.sleep(0.05)

@@ -210,7 +210,7 @@ def _record(store: Store, count: int) -> None:
     payload = pack_event(event, most=1 << 20)
     for start in range(0, count, 500):
         some = min(500, count - start)
-        store.entries.record_event([os.urandom(8).hex() for _ in range(some)], [payload] * some)
+        store.entries.record_events([os.urandom(8).hex() for _ in range(some)], [payload] * some, [].extend)
 
 
 def _items(store: Store, count: int) -> None:

@@ -182,7 +182,7 @@ def test_refused_on_a_full_server(full):
         lambda: Lane(store, tickets[1]).begin(),
         lambda: lane.claim(ok=[0]),
         lambda: store.scripts.retry_failed("f", [(0, 0, 1)], round_=1, actor="me"),
-        lambda: store.entries.record_event(["e"], [b"{}"]),
+        lambda: store.entries.record_event("e", b"{}"),
     ):
         with pytest.raises(StoreRefused, match="out of memory"):
             verb()

@@ -72,18 +72,30 @@ def test_interrupted_between_question_and_answer(store, direct, monkeypatch):
     assert ask(direct, b"second") == b"second"
 
 
+def test_work_meanwhile(store, direct):
+    """What is to be done meanwhile comes before the answer; where it fails the answer is never taken for another."""
+    done = []
+    assert direct.send(pack(b"ECHO", b"first"), lambda: done.append(1)) == b"first"
+    mine = own_id(direct)
+    with pytest.raises(ZeroDivisionError):
+        direct.send(pack(b"ECHO", b"second"), lambda: done.append(1 // 0))
+    assert ask(direct, b"third") == b"third"
+    assert own_id(direct) != mine
+    assert done == [1]
+
+
 def test_a_forked_child(store):
     """A child has a connection of its own; what parent and child record both arrives, once each."""
-    store.entries.record_event(["before"], [b"{}"])
+    store.entries.record_event("before", b"{}")
     child = os.fork()
     if child == 0:
         try:
             for at in range(50):
-                store.entries.record_event([f"child{at}"], [b"{}"])
+                store.entries.record_event(f"child{at}", b"{}")
         finally:
             os._exit(0)
     for at in range(50):
-        store.entries.record_event([f"parent{at}"], [b"{}"])
+        store.entries.record_event(f"parent{at}", b"{}")
     assert os.waitpid(child, 0)[1] == 0
     entries = store.entries.after("0-0", count=500)
     assert len(entries) == 101
@@ -92,8 +104,8 @@ def test_a_forked_child(store):
 
 def test_recording_goes_on_after_a_restart(store):
     """A connection that broke is made again while recording, and the script is read again where it is gone."""
-    store.entries.record_event(["e1"], [b"{}"])
+    store.entries.record_event("e1", b"{}")
     store.client.redis.client_kill_filter(skipme=True, _type="normal")
     store.client.redis.script_flush()
-    store.entries.record_event(["e2"], [b"{}"])
+    store.entries.record_event("e2", b"{}")
     assert len(store.entries.after("0-0")) == 2

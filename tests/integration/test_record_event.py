@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from poimen_tasks.errors import InvalidArgument
 from poimen_tasks.store import Refusal
+from poimen_tasks.store.direct import pack_parts
 from tests.integration import lanes
 
 EVENT = json.dumps({"event_type": "note", "workflow_id": None}).encode()
@@ -17,9 +19,22 @@ def entries(store):
     return store.entries.after("0-0")
 
 
+def record(store, ids, payloads):
+    """Record many; returns the stream ids."""
+    made = []
+    store.entries.record_events(ids, payloads, made.extend)
+    return made
+
+
+def send(store, owner, *arguments):
+    """One call of the script as an owner of that name; returns its reply."""
+    prepared = store.entries._prepare(owner)
+    return store.client.direct(prepared, len(arguments), pack_parts(*arguments))
+
+
 def test_entry(store):
     """An event is one entry that carries its own id; the reply is the entry's stream id (promise A3)."""
-    made = store.entries.record_event(["e1", "e2"], [EVENT, b"{}"])
+    made = record(store, ["e1", "e2"], [EVENT, b"{}"])
     assert [(entry.id, dict(entry.fields)) for entry in entries(store)] == [
         (made[0], {b"t": b"audit.recorded", b"h": b"\x81\xa1i\xd9\x02e1", b"d": EVENT}),
         (made[1], {b"t": b"audit.recorded", b"h": b"\x81\xa1i\xd9\x02e2", b"d": b"{}"}),
@@ -27,27 +42,63 @@ def test_entry(store):
     assert store.entries.epoch()
 
 
-def test_once(store):
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("sequence", [17, 18])  # the length of the stream is looked at, and is not
+def test_once(store, sequence, count):
     """A request that is sent again, because its reply was lost, writes nothing twice (fault H07)."""
-    sent = ("owner", "7", "100", b"header", EVENT)
-    made = store.client.lean("record_event", *sent)
-    assert store.client.lean("record_event", *sent) == made
-    with pytest.raises(Refusal, match="STALE 6 is behind 7"):
-        store.client.lean("record_event", "owner", "6", *sent[2:])
-    assert [entry.id.encode() for entry in entries(store)] == [made]
+    record(store, ["before"], [EVENT])
+    sent = (b"100", *(b"header", EVENT) * count)
+    made = send(store, "owner", b"%d" % sequence, *sent)
+    assert send(store, "owner", b"%d" % sequence, *sent) == made
+    with pytest.raises(Refusal, match=f"STALE 9 is behind {sequence}"):
+        send(store, "owner", b"9", *sent)
+    assert [entry.id for entry in entries(store)[1:]] == made.decode().split(" ")
+
+
+def test_replies_that_are_lost(store, monkeypatch):
+    """Whichever reply of a bulk is lost, each event is written once and told of once, in order (fault H07)."""
+    store.entries.record_event("before", EVENT)
+    kind, seen = store.client.redis.connection_pool.connection_class, []
+    read = kind.read_response
+
+    def lose(connection, *args, **kwargs):
+        reply = read(connection, *args, **kwargs)
+        seen.append(reply)
+        if len(seen) in {1, 3, 4}:
+            connection.disconnect()
+            raise RedisConnectionError("lost")
+        return reply
+
+    monkeypatch.setattr(kind, "read_response", lose)
+    ids = [f"e{at}" for at in range(1500)]
+    told = []
+    store.entries.record_events(ids, [EVENT] * 1500, told.append)
+    monkeypatch.undo()
+    assert [len(some) for some in told] == [500, 500, 500]
+    assert len(seen) >= 6
+    found = [entry for some in told for entry in store.entries.after(before_of(some[0]))]
+    assert [entry.id for entry in found] == [stream_id for some in told for stream_id in some]
+    assert [entry.fields[b"h"][5:].decode() for entry in found] == ids
+    assert store.client.redis.xlen(store.keys.build("audit")) == 1501
+
+
+def before_of(stream_id):
+    """The id just before one."""
+    ms, _, sub = stream_id.partition("-")
+    return f"{ms}-{int(sub) - 1}" if sub != "0" else f"{int(ms) - 1}-{(1 << 64) - 1}"
 
 
 def test_one_memory_a_caller(store):
     """What the store keeps for retries does not grow with what one thread records."""
     for at in range(5):
-        store.entries.record_event([f"e{at}"], [EVENT])
+        store.entries.record_event(f"e{at}", EVENT)
     assert len(store.client.redis.keys(store.keys.build("owner", "*"))) == 1
 
 
 def test_portions(store):
     """Many events go out in calls of at most 500, or about a megabyte; their order is kept."""
     payloads = [b"x" * (400_000 if at % 100 == 0 else 10) for at in range(1200)]
-    made = store.entries.record_event([f"e{at}" for at in range(1200)], payloads)
+    made = record(store, [f"e{at}" for at in range(1200)], payloads)
     assert len(set(made)) == 1200
     found, last = [], "0-0"
     while page := store.entries.after(last, count=500):
@@ -60,10 +111,10 @@ def test_portions(store):
 def test_bad_requests(store):
     """More than 500 events, or other counts of ids and events, are refused before anything is written."""
     with pytest.raises(InvalidArgument, match="501"):
-        store.client.lean("record_event", "o", "1", "100", *(b"h", EVENT) * 501)
+        send(store, "o", b"1", b"100", *(b"h", EVENT) * 501)
     for parts in ((), (b"h",), (b"h", EVENT, b"h")):
         with pytest.raises(Refusal, match="COUNT"):
-            store.client.lean("record_event", "o", "1", "100", *parts)
+            send(store, "o", b"2", b"100", *parts)
     assert entries(store) == []
 
 
@@ -71,7 +122,7 @@ def test_unsealed_limit(store):
     """While no sealer was ever registered the stream is bounded, and what was dropped is counted (protocol 10)."""
     store.entries._limit = b"10"
     for at in range(0, 40, 2):
-        store.entries.record_event([f"e{at}", f"e{at + 1}"], [EVENT] * 2)
+        record(store, [f"e{at}", f"e{at + 1}"], [EVENT] * 2)
     state = store.audit.describe_audit()
     assert 10 <= state.length <= 20
     assert state.length + state.dropped == 40
@@ -81,36 +132,36 @@ def test_unsealed_limit_one_by_one(store):
     """Recorded one by one the length is looked at with one call in sixteen; a caller's first one is among them."""
     store.entries._limit = b"10"
     for at in range(100):
-        store.entries.record_event([f"e{at}"], [EVENT])
+        store.entries.record_event(f"e{at}", EVENT)
     state = store.audit.describe_audit()
     assert 10 <= state.length <= 20 + 15
     assert state.length + state.dropped == 100
     while state.length <= 20:
-        store.entries.record_event(["more"], [EVENT])
+        store.entries.record_event("more", EVENT)
         state = store.audit.describe_audit()
-    store.client.lean("record_event", "another", "1", "10", b"h", EVENT)
+    send(store, "another", b"1", b"10", b"h", EVENT)
     assert store.audit.describe_audit().length == 10
 
 
 def test_the_stream_begins_anew(store):
     """Where the server came back empty, the next event begins a stream with an epoch of its own (promise A9)."""
     for at in range(3):
-        store.entries.record_event([f"e{at}"], [EVENT])
+        store.entries.record_event(f"e{at}", EVENT)
     before = store.entries.epoch()
     store.client.redis.delete(store.keys.build("audit"), store.keys.build("audit_meta"))
-    store.entries.record_event(["e3"], [EVENT])
+    store.entries.record_event("e3", EVENT)
     assert store.entries.epoch() not in ("", before)
     assert len(entries(store)) == 1
 
 
 def test_other_layout(store):
     """Data of another layout is refused (protocol 4)."""
-    lanes.assert_layout(store, lambda: store.entries.record_event(["e1"], [EVENT]))
+    lanes.assert_layout(store, lambda: store.entries.record_event("e1", EVENT))
 
 
 def test_reading_backwards(store):
     """Entries are read from either end in slices, within bounds that are not part of them."""
-    made = store.entries.record_event([f"e{at}" for at in range(5)], [EVENT] * 5)
+    made = record(store, [f"e{at}" for at in range(5)], [EVENT] * 5)
     assert [entry.id for entry in store.entries.before(count=2)] == made[:2:-1]
     assert [entry.id for entry in store.entries.before(made[3], least=made[0])] == [made[2], made[1]]
     assert [entry.id for entry in store.entries.after(made[2])] == made[3:]

@@ -66,7 +66,7 @@ def test_what_the_error_says(store):
     key = overwrite(store, "audit")
     said = f"key '{key}' is of type string, where a stream belongs: .*RENAME, DEL.*POIMEN_NAMESPACE"
     for verb in (
-        lambda: store.entries.record_event(["e"], [b"{}"]),
+        lambda: store.entries.record_event("e", b"{}"),
         lambda: store.entries.after("0-0"),
         store.audit.describe_audit,
         lambda: store.pauses.pause_scope("w:w", reason="", actor="me"),
