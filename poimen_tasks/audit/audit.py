@@ -64,7 +64,7 @@ class Audit(Asking):
             metadata: anything else, plain values by name.
 
         Returns:
-            The event, with its id and the store's time.
+            The event, with its id and the store's time; where the reply was lost and asked for again, the time of that.
 
         Raises:
             InvalidArgument: an argument is out of its range, or the event is over `audit_max_bytes`.

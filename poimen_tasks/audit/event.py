@@ -27,7 +27,6 @@ RESERVED = frozenset(
     )
 )  # fmt: skip
 
-EMPTY = '""'
 _MOST_ACTION = 10_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Milliseconds to the end of the year 9999.
@@ -226,12 +225,15 @@ def pack_event(event: AuditEvent, *, most: int) -> bytes:
     # Nearly always the same few; what is no plain text may be no key.
     known = type(kind) is type(actor) is type(status) is str and (workflow is None or type(workflow) is str)
     begin, middle, end = (_known_names if known else _names)(*names)
-    task, timestamp, reasoning, error = event.task, event.timestamp, event.reasoning, event.error
+    task, timestamp, error, action, reasoning = event.task, event.timestamp, event.error, event.action, event.reasoning
+    if not (type(action) is type(reasoning) is str and action.isascii() and reasoning.isascii()):
+        action, reasoning = plain_text(action, "action"), plain_text(reasoning, "reasoning")
+    if not 0 < len(action) <= _MOST_ACTION:
+        raise InvalidArgument(f"action: expected a text of 1 to {_MOST_ACTION:,} characters, got {len(action):,}")
     text = (
         f"{begin}{'null' if task is None else _quote(check_label(task, 'task'))}"
         f"{middle}{'null' if timestamp is None else _check_moment(timestamp)}"
-        f',"action":{_quote(_check_action(event.action))}'
-        f',"reasoning":{_quote(plain_text(reasoning, "reasoning")) if reasoning != "" else EMPTY}'
+        f',"action":{_quote(action)},"reasoning":{_quote(reasoning)}'
         f',"input":{"null" if event.input is None else plain_json(event.input, "input")}'
         f',"output":{"null" if event.output is None else plain_json(event.output, "output")}'
         f'{end},"error":{"null" if error is None else _quote(plain_text(error, "error"))}'
@@ -253,13 +255,6 @@ def _too_large(event: AuditEvent, size: int, most: int) -> NoReturn:
         f"event: {size:,} bytes, allowed are at most {most:,} (POIMEN_AUDIT_MAX_BYTES); the largest part is {largest}, "
         f"{sizes[largest]:,} bytes: store it elsewhere and record its place"
     )
-
-
-def _check_action(value: object) -> str:
-    text = plain_text(value, "action")
-    if not 0 < len(text) <= _MOST_ACTION:
-        raise InvalidArgument(f"action: expected a text of 1 to {_MOST_ACTION:,} characters, got {len(text):,}")
-    return text
 
 
 def _check_moment(value: object) -> str:

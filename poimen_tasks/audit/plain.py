@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum
-from itertools import repeat
 from pathlib import PurePath
 from typing import Any
 from uuid import UUID
@@ -79,7 +78,18 @@ def _is_plain(value: Any, depth: int) -> bool:
     else:
         return kind in _SAFE or (kind is int and _LOW <= value <= _HIGH)
     # One look at all parts, if none of them is another container or a whole number.
-    return _SAFE.issuperset(map(type, parts)) or (depth < _SHALLOW and all(map(_is_plain, parts, repeat(depth + 1))))
+    return _SAFE.issuperset(map(type, parts)) or (depth < _SHALLOW and _are_plain(parts, depth + 1))
+
+
+def _are_plain(values: Iterable[Any], depth: int) -> bool:
+    for value in values:
+        kind = type(value)
+        if kind is int:
+            if not _LOW <= value <= _HIGH:
+                return False
+        elif kind not in _SAFE and not _is_plain(value, depth):
+            return False
+    return True
 
 
 def plain_text(value: object, what: str) -> str:

@@ -37,6 +37,7 @@ _AFTER_RESUME = "a retention after the resume"
 TABLE: dict[str, Key] = {
     "layout": Key("layout", "string", "every script", "for ever"),
     "owner": Key("o:{owner}", "string", "once.lua: last sequence and reply of one caller", "600 s after its last call"),
+    "recorder": Key("o:{owner}/r", "string", "record_one.lua: how much one caller recorded", "an hour, renewed"),
     "batches": Key("batches", "zset", "all batches by creation time, hidden ones excepted", "until they expire"),
     "expiring": Key("expiring", "zset", "batch and workflow by the time the batch's keys expire", "until then"),
     "workflow": Key("w:{workflow}", "zset", "batches of a workflow by creation time", _RETENTION),

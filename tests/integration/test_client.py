@@ -149,6 +149,7 @@ def test_what_works_on_a_full_server():
         "cache_put",
         "save_checkpoint",
         "record_event",
+        "record_one",
         "restore_begin",
         "restore_slice",
         "restore_end",

@@ -134,6 +134,7 @@ def test_idempotence_comes_first(name):
         "cache_sweep",
         "tracker_stats",
         "record_event",  # it has its own, see there
+        "record_one",
         "describe_audit",
         "leave_sealer",
         "publish_sealed",
@@ -176,7 +177,7 @@ def test_every_script_has_its_verb():
         "counters",
     }  # further words of `cache_finish` and `note_snapshot`, and plain reads
     methods -= {"after", "before", "epoch", "get", "record_events"}
-    assert methods | {"finish"} == set(script_names())
+    assert methods | {"finish", "record_one"} == set(script_names())
 
 
 def test_every_verb_has_its_tests():
@@ -286,6 +287,8 @@ def test_every_key_is_in_the_table(store, eventually):
     store.snapshots.restore_begin("s1", workflow="z", holder="h", batches=["z"])
     store.scripts.drain_workers(["w1"], actor="me", reason="")
     store.trackers.tracker_update("t", [Given("T1")], begin=("pending", 0), who=Who("me"))
+    store.entries.record_event("e1", b"{}")
+    store.entries.record_event("e2", b"{}")
     hide = {"scopes": ["g:u"], "keys": [], "actor": "me", "reason": ""}
     store.client.call("cache_invalidate", hide, owner="q", sequence=1)
 

@@ -18,16 +18,6 @@ if seen then
   end
 end
 
--- Alone, an event is only added: a stream that is there has its epoch. Its length is looked at with an owner's first call,
--- and then with one in sixteen: the bound has room enough for what comes between.
-if #ARGV == 7 and tonumber(sequence) % 16 ~= 1 then
-  local id = redis.call('XADD', audit_key, 'NOMKSTREAM', '*', 't', 'audit.recorded', 'h', ARGV[6], 'd', ARGV[7])
-  if id then
-    redis.call('SET', owner_key, sequence .. ':' .. id, 'EX', 600)
-    return id
-  end
-end
-
 local limit, count = tonumber(ARGV[5]), (#ARGV - 5) / 2
 if count > 500 then return redis.error_reply('POIMEN_TOO_MANY ' .. count) end
 if count < 1 or count % 1 ~= 0 then return redis.error_reply('POIMEN_COUNT ' .. count) end
