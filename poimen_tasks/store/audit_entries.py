@@ -97,7 +97,7 @@ class AuditEntries:
     def _caller(self, owner: str) -> _Caller:
         prepare, build = self.client.prepare, self.client.keys.build
         return _Caller(
-            prepare("record_event", build("owner", owner), self._key, self._meta),
+            prepare("record_event", build("owner", owner), build("recorder", owner), self._key, self._meta),
             prepare("record_one", build("recorder", owner), self._key),
         )
 

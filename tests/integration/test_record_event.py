@@ -42,6 +42,26 @@ def test_entry(store):
     assert store.entries.epoch()
 
 
+def test_neither_way_overtakes_the_other(store):
+    """What arrives late, one way or the other, is refused where its caller went on: the order stays (fault H07)."""
+    caller = store.entries._caller("owner")
+
+    def one(sequence):
+        return store.client.direct(caller.one, 3, pack_parts(sequence, b"h", EVENT))
+
+    send(store, "owner", b"17", b"100", b"h", EVENT)
+    for late in (b"15", b"16"):
+        with pytest.raises(Refusal, match=f"STALE {late.decode()} is behind 17"):
+            one(late)
+    one(b"18")
+    one(b"20")
+    for late in (b"18", b"19"):
+        with pytest.raises(Refusal, match=f"STALE {late.decode()} is behind 20"):
+            send(store, "owner", late, b"100", b"h", EVENT)
+    assert len(entries(store)) == 3
+    assert 3590 < store.client.redis.ttl(store.keys.build("recorder", "owner")) <= 3600
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_once(store, count):
     """A request that is sent again, because its reply was lost, writes nothing twice (fault H07)."""

@@ -80,7 +80,7 @@ def test_replies_that_are_lost(store, monkeypatch):
 
 
 def test_a_caller_is_remembered_for_an_hour(store):
-    """A first call and one behind a gap renew the memory; one that was forgotten begins it anew."""
+    """A first call, and one after another that never came, renew the memory; one that was forgotten begins it anew."""
     redis, key = store.client.redis, store.keys.build("recorder", "owner")
     send(store, 1)
     assert 3590 < redis.ttl(key) <= 3600

@@ -12,7 +12,7 @@ if seen > sequence then
   local clock = redis.call('TIME')
   return clock[1] .. string.format('%03d', math.floor(clock[2] / 1000)) .. '-0'
 end
--- A caller's first call, or its first after one of another kind, which leaves a gap.
+-- A caller's first call, or its first after one that was refused, or after an hour.
 if seen < sequence or seen == 1 then redis.call('SET', recorder_key, ARGV[3], 'EX', '3600') end
 local id = redis.pcall('XADD', audit_key, 'NOMKSTREAM', '*', 't', 'audit.recorded', 'h', ARGV[4], 'd', ARGV[5])
 if type(id) == 'string' then return id end
