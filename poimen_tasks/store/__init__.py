@@ -7,11 +7,12 @@ from poimen_tasks.store.audit_entries import AuditEntries
 from poimen_tasks.store.audit_scripts import AuditScripts
 from poimen_tasks.store.cache_scripts import CacheScripts
 from poimen_tasks.store.call_scripts import CallScripts
-from poimen_tasks.store.client import Client, Refusal
+from poimen_tasks.store.client import Client
 from poimen_tasks.store.keys import Keys
 from poimen_tasks.store.pause_reads import PauseReads
 from poimen_tasks.store.pause_scripts import PauseScripts
 from poimen_tasks.store.reads import Reads
+from poimen_tasks.store.refusals import Refusal
 from poimen_tasks.store.scripts import Scripts
 from poimen_tasks.store.snapshot_scripts import SnapshotScripts
 from poimen_tasks.store.tracker_reads import TrackerReads

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from poimen_tasks.errors import SealerConflict
 from poimen_tasks.store.ahead import Ahead
-from poimen_tasks.store.client import Client, Refusal
+from poimen_tasks.store.client import Client
+from poimen_tasks.store.refusals import Refusal
 from poimen_tasks.store.scripts import new_owner
 
 __all__ = ["AuditScripts", "Entry", "RawEntry", "StreamChanged", "StreamState"]

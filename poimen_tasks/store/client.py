@@ -15,10 +15,8 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
-    NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
-    ReadOnlyError,
     ResponseError,
 )
 from redis.exceptions import (
@@ -29,103 +27,15 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from poimen_tasks.errors import (
-    AuditBacklog,
-    BatchNotFound,
-    DuplicateItem,
-    InvalidArgument,
-    LayoutMismatch,
-    NotPaused,
-    PoimenError,
-    SnapshotConflict,
-    StaleEpoch,
-    StoreRefused,
-    StoreUnavailable,
-)
+from poimen_tasks.errors import StoreRefused, StoreUnavailable
 from poimen_tasks.settings import Settings, mask_url
 from poimen_tasks.store.direct import Direct, pack_parts
-from poimen_tasks.store.keys import LAYOUT, Keys
+from poimen_tasks.store.keys import Keys
 from poimen_tasks.store.loader import Script, load_all, load_script
+from poimen_tasks.store.refusals import is_passing, is_refusal, translate
 from poimen_tasks.store.wrong_type import find_wrong_type, is_wrong_type
 
-__all__ = ["Client", "Prepared", "Refusal"]
-
-
-class Refusal(PoimenError):
-    """A script refused: `code` says why, `detail` what."""
-
-    def __init__(self, code: str, detail: str) -> None:
-        super().__init__(f"the store refused: {code} {detail}")
-        self.code = code
-        self.detail = detail
-
-
-_TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
-    "NOT_FOUND": (BatchNotFound, "batch {!r} is not known: it was never dispatched, or its retention is over"),
-    "DUPLICATE": (DuplicateItem, "item id {!r} is used twice in the batch: ids are unique within a batch"),
-    "LAYOUT": (
-        LayoutMismatch,
-        f"the stored data has layout {{}}, this version reads layout {LAYOUT}: upgrade workers before producers",
-    ),
-    "BACKLOG": (
-        AuditBacklog,
-        (
-            "{} audit entries wait to be sealed, more than POIMEN_AUDIT_BACKLOG allows: start the sealer "
-            "(`poimen audit seal`) and dispatch again when it has caught up, or do without it "
-            "(`poimen audit seal --unregister`)"
-        ),
-    ),
-    "CANCELLED": (InvalidArgument, "batch {!r} was cancelled: dispatch its failed items as a new batch"),
-    "CALLBACKS": (
-        InvalidArgument,
-        "{} callbacks of the batch are still running: wait for them, then retry the failed items",
-    ),
-    "NOT_PAUSED": (NotPaused, "{} is not paused"),
-    "PAUSED": (InvalidArgument, "{} is paused: resume it first"),
-    "STALE_EPOCH": (StaleEpoch, "{} is not paused under the epoch that was given: somebody paused it anew"),
-    "LIVE": (
-        SnapshotConflict,
-        "batch {!r} is there already: a snapshot is restored where its batches are not, as into an empty Redis",
-    ),
-    "RESTORED": (SnapshotConflict, "the snapshot of workflow {!r} was restored here already; it is not restored twice"),
-    "RESTORING": (SnapshotConflict, "{!r}: somebody else is restoring this snapshot here; wait for it"),
-    "DAMAGED": (
-        StoreRefused,
-        "the state of task {!r} cannot be read: somebody wrote over it. `poimen doctor --repair` removes it",
-    ),
-    "TOO_MANY": (InvalidArgument, "{} items at once are too many: at most 500 a call"),
-    "PARTS": (
-        InvalidArgument,
-        "batch {!r} has more than 1,000 combinations of route, activity and limits: dispatch several batches",
-    ),
-}
-
-
-def _translate(code: str, detail: str) -> PoimenError:
-    kind, text = _TRANSLATIONS.get(code, (None, ""))
-    return Refusal(code, detail) if kind is None else kind(text.format(detail))
-
-
-_PASSING = (
-    "READONLY",
-    "MISCONF",
-    "LOADING",
-    "BUSY",
-    "NOREPLICAS",
-    "MASTERDOWN",
-    "CLUSTERDOWN",
-    "TRYAGAIN",
-    "UNBLOCKED",
-)
-
-
-#: No right to it; the last is how a command within a script is refused.
-_FORBIDDEN = ("NOPERM", "NOAUTH", "WRONGPASS", "ACL failure in script")
-
-
-def _is_passing(error: Exception) -> bool:
-    """True for a refusal that ends by itself: the server's role or state forbids writes for now."""
-    return isinstance(error, ReadOnlyError) or str(error).startswith(_PASSING)
+__all__ = ["Client", "Prepared"]
 
 
 class Prepared(NamedTuple):
@@ -212,7 +122,7 @@ class Client:
                 if now + pause + (now - began) > deadline:
                     self._unavailable(error)
             except ResponseError as error:
-                if not wait_out or not _is_passing(error) or time.monotonic() + pause > deadline:
+                if not wait_out or not is_passing(error) or time.monotonic() + pause > deadline:
                     self._refused(error)
                 self.redis.connection_pool.disconnect()  # the name may lead to another server by now
             time.sleep(pause)
@@ -313,14 +223,12 @@ class Client:
         text = str(error)
         if text.startswith("POIMEN_"):
             code, _, detail = text.partition(" ")
-            raise _translate(code.removeprefix("POIMEN_"), detail) from None
+            raise translate(code.removeprefix("POIMEN_"), detail) from None
         if isinstance(error, OutOfMemoryError) or text.startswith("OOM"):
             raise StoreRefused(
                 f"Redis at {mask_url(self.url)} is out of memory and takes no new work: {text[:200]}"
             ) from error
-        # The client library cuts the code off the errors that it has a class for.
-        known = isinstance(error, AuthenticationError | NoPermissionError | ReadOnlyError)
-        if known or _is_passing(error) or text.startswith(_FORBIDDEN):
+        if is_refusal(error):
             raise StoreRefused(f"Redis at {mask_url(self.url)} refuses the command: {text[:200]}") from error
         if is_wrong_type(text):
             what = (
