@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from poimen_tasks import AuditEvent, InvalidArgument, InvalidId, PoimenError, SerializationError
-from poimen_tasks.audit.event import RESERVED, pack_event
+from poimen_tasks.audit.event import RESERVED, event_of, filled, pack_event
 from poimen_tasks.audit.expand import expand_entry, expand_lines
 from tests.auditing import EPOCH, fields_of, strict
 
@@ -261,3 +262,16 @@ def test_an_unreadable_entry_is_told():
         "7-0",
     )
     assert "e3Rvcm4=" in found["metadata"]["fields"].values()
+
+
+def test_an_event_of_its_values():
+    """What is made the short way is what the class makes, field by field; a copy changes nothing of what it is of."""
+    names = [one.name for one in dataclasses.fields(AuditEvent)]
+    values = {name: object() for name in names}
+    made = event_of(values[name] for name in names)
+    assert {name: getattr(made, name) for name in names} == values
+    made = event(metadata={"a": 1})
+    again = filled(made, "e1", "1500-0")
+    assert again == dataclasses.replace(made, event_id="e1", timestamp=datetime.fromtimestamp(1.5, UTC))
+    assert (made.event_id, made.timestamp) == ("", None)
+    assert filled(again, "e2", "9-0").timestamp == again.timestamp
