@@ -29,6 +29,8 @@ __all__ = ["SETTLING", "Departure"]
 log = logging.getLogger(__name__)
 
 _POLL = 0.05
+_HEARING = 3.0
+"""Seconds within which the parent hears of a lane that a child began before it could know that the worker leaves."""
 _STOPPING = 2.0
 """Seconds for a body to meet its next checkpoint once it is asked to stop."""
 _ENDING = 5.0
@@ -53,6 +55,7 @@ class Departure:
         self._snapshots = snapshots
         self._grace = grace
         self._deadline = float("inf")
+        self._heard_at = 0.0
         self._begun = threading.Lock()
         self._cold = False
         # Not a daemon: the process does not end before what it runs is settled, however Celery ends.
@@ -72,6 +75,7 @@ class Departure:
             self._deadline = min(self._deadline, monotonic() + max(0.0, min(limits)))
         if self._begun.acquire(blocking=False):
             log.info("leaving: no further item begins here, %d lanes end", len(self._keeper.lanes.all()))
+            self._heard_at = monotonic() + _HEARING
             # The interpreter is on its way out; or the signal came while gevent's loop ran, which must not wait for the
             # thread to say that it has started: it is under way then.
             with suppress(RuntimeError, AssertionError):
@@ -100,9 +104,9 @@ class Departure:
                 self._keeper.stop()
 
     def _wait(self, until: Callable[[], float]) -> bool:
-        """Wait for the lanes to end. False when it is time to stop waiting."""
-        pause = threading.Event()
-        while self._keeper.lanes.all():
+        """Wait for the lanes to end, those too of which this process is yet to hear. False when the time is over."""
+        pause, lanes = threading.Event(), self._keeper.lanes
+        while lanes.all() or (lanes.are_coming() and monotonic() < self._heard_at):
             if monotonic() >= until():
                 return False
             pause.wait(_POLL)

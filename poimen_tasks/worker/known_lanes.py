@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from time import monotonic
+from weakref import WeakSet
 
 __all__ = ["KnownLane", "KnownLanes", "LaneKey"]
 
@@ -85,13 +86,23 @@ class KnownLanes:
 
     def __init__(self) -> None:
         self._lanes: set[KnownLane] = set()
+        self._coming: WeakSet[object] = WeakSet()
 
     def __bool__(self) -> bool:
         return bool(self._lanes)
 
-    def add(self, lane: KnownLane) -> None:
-        """One begins. Called from the worker's own loop."""
+    def expect(self, request: object) -> None:
+        """The worker has the message of one; forgotten with the request if none ever begins."""
+        self._coming.add(request)
+
+    def add(self, lane: KnownLane, request: object = None) -> None:
+        """One begins, that of an expected request or another one. Called from the worker's own loop."""
         self._lanes.add(lane)
+        self._coming.discard(request)
+
+    def are_coming(self) -> bool:
+        """True while one is expected: a child may have begun it before its parent hears of it."""
+        return bool(self._coming)
 
     def all(self) -> list[KnownLane]:
         """Those that run now."""

@@ -53,9 +53,17 @@ class LaneKeeper:
         """Batches that lanes of this worker served, the newest 10,000 of them."""
         return list(self._served)
 
-    def began(self, lane: KnownLane) -> None:
+    def expect(self, request: object) -> None:
+        """The worker has the message of a lane."""
+        self._known.expect(request)
+
+    def are_coming(self) -> bool:
+        """True while there is a message whose lane is not known to have begun."""
+        return self._known.are_coming()
+
+    def began(self, lane: KnownLane, request: object = None) -> None:
         """A child began a lane; its lease is renewed from here."""
-        self._known.add(lane)
+        self._known.add(lane, request)
         self._served[lane.batch] = None
         if len(self._served) > _MOST_SERVED:
             del self._served[next(iter(self._served))]

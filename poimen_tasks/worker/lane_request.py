@@ -24,6 +24,12 @@ log = logging.getLogger(__name__)
 class LaneRequest(Request):
     """The parent's view of a lane: it tells the keeper when a child begins one, and when one is lost."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        keeper: Keeper | None = getattr(self.task, "keeper", None)
+        if keeper is not None:
+            keeper.lanes.expect(self)
+
     def _lane_key(self) -> tuple[str, int, int]:
         batch, slot, generation, _queue = self.args
         return batch, slot, generation
@@ -44,7 +50,7 @@ class LaneRequest(Request):
                 acknowledge=self.acknowledge if self.task.acks_late else None,
                 message_id=self.id,
             )
-            keeper.lanes.began(lane)
+            keeper.lanes.began(lane, self)
 
     def _is_over(self) -> bool:
         return self not in worker_state.active_requests

@@ -52,6 +52,21 @@ def test_sigterm(own_shop: ModuleType, workers: Workers, notes: Path, pool: str)
     assert Counter(lines(notes)) == Counter(map(str, range(20)))
 
 
+def test_a_lane_of_which_the_parent_has_not_heard(own_shop: ModuleType, workers: Workers, notes: Path) -> None:
+    """SIGTERM when a lane has begun and the parent has not heard: what it ran is in the snapshot (promise P11)."""
+    worker = workers.start(
+        "tests.acceptance.projects.slow_parent", args=QUICK, env={"SHOP_HEARS_AFTER": "1"}, concurrency=1
+    )
+    batch = own_shop.poimen.dispatch(marked(own_shop, notes, range(4), 1.5), workflow="wf-late", concurrency=1)
+    eventually(lambda: len(lines(notes)) >= 1)
+    worker.terminate()
+    assert worker.wait(30) == 0
+    assert (lines(notes), lines(notes, "end")) == (["0"], ["0"])
+    snapshot, status = own_shop.poimen.snapshots.latest("wf-late"), batch.status()
+    assert (status.running, status.succeeded) == (0, 1)
+    assert (snapshot.completed, snapshot.pending) == (1, 3)
+
+
 def test_nothing_to_keep(own_shop: ModuleType, workers: Workers) -> None:
     """A workflow that is over is not kept, and an idle worker leaves at once."""
     worker = graceful(workers, None)
