@@ -10,7 +10,7 @@ from typing import Any
 from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store
 from tests.bench.apps import Bench
-from tests.bench.measure import Row, Target, alternating, middle, seconds
+from tests.bench.measure import Row, Target, alternating, middle, seconds, until
 from tests.integration.claimers import Claimers
 
 __all__ = ["pause", "pause_trials"]
@@ -126,25 +126,27 @@ def _many_workflows(bench: Bench) -> Row:
 
 
 def _others_paused(bench: Bench) -> Row:
-    """Items a second while nothing is paused, and while a thousand other workflows are."""
+    """Items a second while nothing is paused, and while a thousand other workflows are and have been kept on disk."""
     from tests.bench import tasks_poimen as ours
 
     poimen, count = ours.poimen, bench.size(50_000, 5_000)
     bench.workers()
     names = [f"other-{number}" for number in range(bench.size(1000, 100))]
+    taken: dict[str, list[float]] = {"ours": [], "alone": [], "while they are kept": []}
 
     def run() -> float:
         return count / seconds(lambda: poimen.dispatch(poimen.map(ours.noop, range(count))).wait(timeout=120))
 
-    def run_beside() -> float:
+    for _ in range(bench.size(3, 1)):
+        taken["alone"] += [run() for _ in range(3)]
         for name in names:
             poimen.pause(workflow=name)
-        rate = run()
+        taken["while they are kept"].append(run())
+        until(lambda: all(poimen.snapshots.has(name) for name in names), timeout=300.0)
+        taken["ours"] += [run() for _ in range(3)]
         for name in names:
             poimen.resume(workflow=name)
-        return rate
-
-    taken = alternating(bench.size(5, 2), ours=run_beside, alone=run)
+            poimen.snapshots.delete(name)
     return Row(
         name=f"no-op items while {len(names):,} other workflows are paused",
         unit="items/s",
