@@ -13,11 +13,10 @@ import click
 from poimen_tasks.audit import AuditEvent
 from poimen_tasks.audit.asking import Asking
 from poimen_tasks.audit.place import check_place
-from poimen_tasks.cli.loading import app_options, find_server, load_without_server
+from poimen_tasks.cli.loading import app_options, load_without_tasks
 from poimen_tasks.cli.output import one_line, screen_width, when
 from poimen_tasks.errors import AuditUnavailable
-from poimen_tasks.settings import Settings, load_settings, resolve_redis_url
-from poimen_tasks.store import Store
+from poimen_tasks.settings import Settings
 
 __all__ = ["LOG", "as_dict", "filters", "head", "line", "log_options", "open_log", "source_in_words"]
 
@@ -77,11 +76,7 @@ def open_log(app: str | None, directory: Path | None, log: Path | None) -> Askin
             raise AuditUnavailable(f"{log}: there is no audit log in this directory")
         alone = Settings(audit_dir=log)
         return Asking(lambda: alone, None)
-    if app is not None:
-        return load_without_server(app, directory).audit
-    find_server(directory)
-    settings = load_settings()
-    return Asking(lambda: settings, lambda: Store(settings, resolve_redis_url(settings)))
+    return load_without_tasks(app, directory).audit
 
 
 def filters(command: F) -> F:

@@ -114,7 +114,9 @@ def load_store(app: str | None, directory: Path | None) -> Store:
         return load(app, directory).store
     find_server(directory)
     settings = load_settings()
-    return Store(settings, resolve_redis_url(settings))
+    store = Store(settings, resolve_redis_url(settings))
+    click.get_current_context().call_on_close(store.client.close)
+    return store
 
 
 def load_without_server(app: str | None, directory: Path | None) -> Poimen:
@@ -140,7 +142,9 @@ def load_without_tasks(app: str | None, directory: Path | None) -> Poimen:
     if app is not None:
         return load_without_server(app, directory)
     find_server(directory)
-    return Poimen("poimen", settings=load_settings())
+    poimen = Poimen("poimen", settings=load_settings())
+    click.get_current_context().call_on_close(poimen.close)
+    return poimen
 
 
 def load_tasks(poimen: Poimen) -> None:

@@ -100,7 +100,9 @@ def _server(directory: Path | None, port: int | None) -> Iterator[EmbeddedServer
         if port is not None:
             raise click.UsageError("--port is for the private server, and POIMEN_REDIS_URL names another one: unset it")
         settings = load_settings()
-        Store(settings, settings.redis_url or "").reads.now()
+        store = Store(settings, settings.redis_url or "")
+        store.reads.now()
+        store.client.close()
         yield None
         return
     server = EmbeddedServer(place)
