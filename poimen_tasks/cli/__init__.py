@@ -90,7 +90,7 @@ def main(ctx: click.Context, app: str | None) -> None:
     """Batches of expensive work on Celery and Redis.
 
     \b
-    Begin on one machine, with nothing installed but this package and its [server] extra:
+    Begin on one machine, with nothing installed but this package and its extras [server,audit]:
       poimen up -A shop                 a private server, a worker and a sealer
       poimen status -A shop             in another terminal
       poimen run -A shop calls.jsonl    a file of calls, without a program of your own

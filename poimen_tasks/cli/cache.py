@@ -36,7 +36,7 @@ def cache() -> None:
 @json_option
 @click.option("--activity", metavar="NAME", help="Only results of this task.")
 def stats(*, app: str | None, directory: Path | None, as_json: bool, activity: str | None) -> None:
-    """Show how full the cache is, how often it helped, and what it saved; by task too."""
+    """Show how full the cache is, and how often it helped. By task too."""
     poimen = load(app, directory)
     names = [activity] if activity is not None else poimen.cache.activities()
     whole, each = poimen.cache.stats(activity), {name: poimen.cache.stats(name) for name in names}
@@ -87,7 +87,7 @@ def get(
     *, app: str | None, directory: Path | None, as_json: bool, activity: str, input_hash: str, task_id: str,
     model_id: str,
 ) -> None:  # fmt: skip
-    """Show the value under a key of ACTIVITY; it counts as a hit or a miss."""
+    """Show the value under a key of ACTIVITY. It counts as a hit or a miss."""
     key = CacheKey(activity, task_id, input_hash, model_id)
     value = load(app, directory).cache.get(key)
     if value is MISSING:
@@ -111,7 +111,7 @@ def invalidate(
     *, app: str | None, directory: Path | None, as_json: bool, activity: str | None, task_id: str | None,
     model_id: str | None, tag: str | None, reason: str, actor: str,
 ) -> None:  # fmt: skip
-    """Call results back: give exactly one of --activity, --task-id, --model-id and --tag."""
+    """Call results back. Give exactly one of --activity, --task-id, --model-id and --tag."""
     given = [option for option in (activity, task_id, model_id, tag) if option is not None]
     if len(given) != 1:
         raise click.UsageError(
@@ -161,7 +161,7 @@ def _called_back(count: int, *, as_json: bool) -> None:
 def top(
     *, app: str | None, directory: Path | None, as_json: bool, order: str, activity: str | None, limit: int
 ) -> None:
-    """Show the entries that were hit most, are biggest, or saved most."""
+    """Show the entries hit most, the biggest, or what saved most."""
     poimen = load(app, directory)
     wanted = (entry for entry in _all(poimen) if activity in (None, entry.key.activity))
     found = heapq.nlargest(limit, wanted, key=_ORDERS[order])

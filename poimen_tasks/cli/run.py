@@ -56,7 +56,9 @@ def run(
     output: Path | None, resume: bool, batch_id: str | None, workflow: str | None, stage: str, concurrency: int | None,
     queue: str | None, priority: str, actor: str, on_interrupt: str, after: int | None, timeout: float | None,
 ) -> None:  # fmt: skip
-    """Run the calls in FILE, or on stdin, and print each outcome as it comes.
+    """Run the calls in FILE, or on stdin.
+
+    Each outcome is printed as it comes.
 
     \b
     A call is a JSON object on a line of its own; all but "task" may be left out:

@@ -28,7 +28,7 @@ _LEFT = ("pending", "delayed", "waiting", "running")
 
 @click.group()
 def snapshot() -> None:
-    """Keep workflows on disk, and bring them back, also into another Redis."""
+    """Keep workflows on disk, and bring them back. Also into another Redis."""
 
 
 class _Told:
@@ -71,7 +71,7 @@ def create(*, app: str | None, directory: Path | None, as_json: bool, workflow: 
 @json_option
 @click.option("--all", "generations", is_flag=True, help="Older ones of each workflow too.")
 def list_(*, app: str | None, directory: Path | None, as_json: bool, generations: bool) -> None:
-    """List the snapshots of the data directory, the newest first; the app is optional."""
+    """List snapshots, the newest first. They are those of the data directory; the app is optional."""
     poimen = load_without_tasks(app, directory)
     found = poimen.snapshots.all(generations=generations)
     if as_json:
@@ -200,7 +200,7 @@ def restore(
 @json_option
 @click.argument("workflow")
 def delete(*, app: str | None, directory: Path | None, as_json: bool, workflow: str) -> None:
-    """Remove every snapshot of WORKFLOW; the workflow itself is not touched. The app is optional."""
+    """Remove every snapshot of WORKFLOW. The workflow itself is not touched. The app is optional."""
     count = load_without_tasks(app, directory).snapshots.delete(workflow)
     if not count:
         raise Failure(f"workflow {workflow!r} has no snapshot", kind="SnapshotNotFound")

@@ -50,7 +50,7 @@ def status(
     *, app: str | None, directory: Path | None, as_json: bool, batch: str | None, workflow: str | None,
     state: str | None, limit: int,
 ) -> None:  # fmt: skip
-    """Show batches, newest first, and the workers; or one BATCH with its numbers and times."""
+    """Show batches and workers, or one BATCH in full. Batches are listed newest first."""
     if batch is not None and (workflow or state):
         raise click.UsageError("--workflow and --state choose among batches; leave them out when you name one")
     poimen = load(app, directory)

@@ -26,7 +26,7 @@ _EXPECTED = click.option(
 
 @click.group()
 def tracker() -> None:
-    """Show and change the tracked states of tasks; for all commands the app is optional."""
+    """Show and change the tracked states of tasks. For all commands the app is optional."""
 
 
 @tracker.command("list")
@@ -116,7 +116,7 @@ def update(
 def load(
     *, app: str | None, directory: Path | None, as_json: bool, name: str, file: Path, reason: str, actor: str
 ) -> None:
-    """Take what the board in FILE, or on stdin, says of its tasks into tracker NAME; others that it has stay."""
+    """Take a board's tasks into tracker NAME. It is read from FILE or stdin; tasks that it lacks stay as they are."""
     tasks = read_board(file).tasks
     changed = _tracker(app, directory, name).update_many(tasks, reason=reason, actor=actor)
     if as_json:

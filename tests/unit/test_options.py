@@ -53,6 +53,22 @@ def test_an_empty_value(run: Run, path: tuple[str, ...], option: click.Option) -
     assert not list(Path().iterdir())
 
 
+def every_group(command: click.Command) -> Iterator[click.Group]:
+    """All commands that have commands below them."""
+    if isinstance(command, click.Group):
+        yield command
+        for below in command.commands.values():
+            yield from every_group(below)
+
+
+@pytest.mark.parametrize("group", list(every_group(main)), ids=lambda group: group.name)
+def test_a_command_in_a_list_is_said_in_whole_words(group: click.Group) -> None:
+    """On 80 columns a list of commands says of each what it does, to the end of the sentence."""
+    room = 80 - 2 - 6 - max(map(len, group.commands))
+    cut = [name for name, one in group.commands.items() if one.get_short_help_str(room).endswith("...")]
+    assert (cut, len(group.commands) > 3) == ([], True)
+
+
 @pytest.mark.parametrize("path", [("run",), ("audit", "export"), ("audit", "prove")], ids=lambda path: path[-1])
 def test_files_that_are_written(path: tuple[str, ...]) -> None:
     """Every command that writes a file takes it as `-o`, `--out` and `--output`."""
