@@ -15,7 +15,8 @@ from poimen_tasks.cache import MISSING, CacheEntry, CacheKey, CacheStats
 from poimen_tasks.cli.cancel import default_actor
 from poimen_tasks.cli.given import refuse_to_ask
 from poimen_tasks.cli.loading import app_options, load
-from poimen_tasks.cli.output import Failure, console, duration, facts, json_option, one_line, print_json, since, table
+from poimen_tasks.cli.output import Failure, console, duration, facts, json_option, one_line, print_json, since
+from poimen_tasks.cli.tables import table
 
 __all__ = ["cache"]
 
@@ -75,7 +76,7 @@ def _facts(whole: CacheStats) -> Iterator[tuple[str, str]]:
 @app_options
 @json_option
 @click.argument("activity")
-@click.option("--input-hash", default="", metavar="HASH", help="The hash of the input, as `cache top` shows it.")
+@click.option("--input-hash", default="", metavar="HASH", help="The hash of the input, as `cache top --json` has it.")
 @click.option(
     "--task-id",
     default="",
@@ -91,11 +92,20 @@ def get(
     key = CacheKey(activity, task_id, input_hash, model_id)
     value = load(app, directory).cache.get(key)
     if value is MISSING:
-        raise Failure(f"nothing is cached under {key}; `poimen cache top` lists what is", kind="NotCached")
+        raise Failure(
+            f"nothing is cached under {_named(key)}; `poimen cache top --json` has the keys", kind="NotCached"
+        )
     if as_json:
         print_json({"key": key, "value": value})
     else:
         click.echo(one_line(repr(value), most=2000))
+
+
+def _named(key: CacheKey) -> str:
+    """A key in the words of its options."""
+    parts = (("--input-hash", key.input_hash), ("--task-id", key.task_id), ("--model-id", key.model_id))
+    given = " ".join(f"{option} {value}" for option, value in parts if value)
+    return f"{key.activity} {given}" if given else f"{key.activity} without --input-hash"
 
 
 @cache.command()

@@ -39,8 +39,8 @@ def cancel(
 ) -> None:
     """Cancel BATCH: nothing more of it is started.
 
-    Running items are asked to stop. Items that are finished keep their outcomes. A
-    running body learns of it from `poimen.checkpoint()`; one that does not ask finishes, unless --terminate is given.
+    Running items are asked to stop. Items that are finished keep their outcomes. A running body learns of it from
+    `poimen.checkpoint()`; one that does not ask finishes, unless --terminate is given.
     """
     status = load(app, directory).batch(batch).cancel(reason, actor, terminate=terminate)
     if status.is_over and status.state is not BatchState.CANCELLED:

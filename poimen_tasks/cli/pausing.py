@@ -20,11 +20,11 @@ from poimen_tasks.cli.output import (
     one_line,
     print_json,
     since,
-    table,
     wide,
     with_app,
 )
 from poimen_tasks.cli.pausing_words import not_paused, paused_in_words, wait_quiet
+from poimen_tasks.cli.tables import table
 from poimen_tasks.cli.waiting import wait_options
 from poimen_tasks.errors import NotPaused, StaleEpoch
 from poimen_tasks.model import BatchStatus

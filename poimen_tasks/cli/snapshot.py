@@ -13,7 +13,8 @@ import click
 
 from poimen_tasks.cli.cancel import default_actor
 from poimen_tasks.cli.loading import app_options, load, load_without_tasks
-from poimen_tasks.cli.output import Failure, console, facts, json_option, one_line, print_json, since, table, when
+from poimen_tasks.cli.output import Failure, console, facts, json_option, one_line, print_json, since, when
+from poimen_tasks.cli.tables import table
 from poimen_tasks.model import moment
 from poimen_tasks.pause import PauseState, Scope, Snapshot
 
