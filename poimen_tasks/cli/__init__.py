@@ -98,10 +98,10 @@ def main(ctx: click.Context, app: str | None) -> None:
     """Batches of expensive work on Celery and Redis.
 
     \b
-    Begin on one machine, with nothing installed but this package and its extras [server,audit]:
+    Begin on one machine, with this package and its extras [server,audit] alone:
       poimen up -A shop                 a private server, a worker and a sealer
       poimen status -A shop             in another terminal
-      poimen run -A shop calls.jsonl    a file of calls, without a program of your own
+      poimen run -A shop calls.jsonl    a file of calls, without your own program
     Then start more workers, on any machine:
       poimen worker -A shop -c 8
     """  # noqa: D301 - Click takes \b for "keep these lines as they are"

@@ -53,6 +53,21 @@ def test_an_empty_value(run: Run, path: tuple[str, ...], option: click.Option) -
     assert not list(Path().iterdir())
 
 
+def every_command(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words that call each command."""
+    yield path
+    for name, below in getattr(command, "commands", {}).items():
+        yield from every_command(below, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(every_command(main)), ids=" ".join)
+def test_help_fits(path: tuple[str, ...]) -> None:
+    """On 80 columns no line of a help is longer, also where its lines are kept as they are."""
+    found = CliRunner().invoke(main, [*path, "--help"], terminal_width=80)
+    assert [line for line in found.stdout.splitlines() if len(line) > 80] == []
+    assert found.stdout.startswith("Usage: ")
+
+
 def every_group(command: click.Command) -> Iterator[click.Group]:
     """All commands that have commands below them."""
     if isinstance(command, click.Group):
