@@ -70,7 +70,9 @@ def main(directory: Path, workers: int, out: Path, as_json: bool) -> None:
     else:
         render(report, console)
         known, saved = report["cache"]["known"], report["cache"]["seconds_saved"]
-        console.print(f"{known:,} of {len(files):,} files were measured before: {saved:.2f} seconds saved")
+        console.print(
+            f"{known:,} of {len(files):,} files were equal to others, or measured before: {saved:.2f} s saved"
+        )
         console.print(f"The whole report is in {out}")
     if broken := [entry for entry in report["failed"] if not is_content(entry)]:
         first = "{path}: {type}: {reason}".format_map(broken[0])

@@ -1,11 +1,14 @@
 """The `poimen` command; each command is a module.
 
-Exit codes: 0 it did what it was asked, 1 it did not, 2 it was misused, 124 the time it was given is over, 130 Ctrl-C.
+Exit codes: 0 it did what it was asked, 1 it did not, 2 it was misused, 124 the time it was given is over, 130 Ctrl-C,
+141 nobody reads its output any more.
 """
 
 from __future__ import annotations
 
 import errno
+import os
+import sys
 from typing import Any
 
 import click
@@ -31,7 +34,7 @@ from poimen_tasks.cli import (
     worker,
 )
 from poimen_tasks.cli.given import refuse_empty
-from poimen_tasks.cli.output import APP, Failure
+from poimen_tasks.cli.output import APP, PIPE_GONE, Failure
 from poimen_tasks.errors import PoimenError
 
 __all__ = ["main"]
@@ -46,13 +49,18 @@ class _Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            found = super().invoke(ctx)
+            sys.stdout.flush()  # here an error of it is told; at the interpreter's end it would be a traceback
+        except BrokenPipeError:  # as with `| head -1`; Click's own answer is 1, which says that something is wrong
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
+            raise click.exceptions.Exit(PIPE_GONE) from None
         except PoimenError as error:
             raise Failure.of(error) from error
         except OSError as error:
-            if error.errno not in _FULL:  # a closed pipe is Click's to end; anything else is a fault of ours
+            if error.errno not in _FULL:  # anything else is a fault of ours
                 raise
             raise Failure(f"the output cannot be written: {error.strerror}", kind="OSError") from error
+        return found
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
         return list(self.commands)
@@ -90,10 +98,10 @@ def main(ctx: click.Context, app: str | None) -> None:
     """Batches of expensive work on Celery and Redis.
 
     \b
-    Begin on one machine, with nothing installed but this package and its [server] extra:
+    Begin on one machine, with this package and its extras [server,audit] alone:
       poimen up -A shop                 a private server, a worker and a sealer
       poimen status -A shop             in another terminal
-      poimen run -A shop calls.jsonl    a file of calls, without a program of your own
+      poimen run -A shop calls.jsonl    a file of calls, without your own program
     Then start more workers, on any machine:
       poimen worker -A shop -c 8
     """  # noqa: D301 - Click takes \b for "keep these lines as they are"

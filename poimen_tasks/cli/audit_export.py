@@ -45,11 +45,12 @@ def export(
     *, app: str | None, directory: Path | None, log: Path | None, wanted: dict[str, Any], form: str,
     output: Path | None, full: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Write the events that all given filters leave into a file, oldest first.
+    """Write events to a file, oldest first.
 
-    In CSV and Parquet the columns input, output, metadata and content hold JSON texts. Nothing can be proved about such
-    files. For an auditor, `--format lines` writes the lines as they were sealed, and `poimen audit prove --lines FILE`
-    makes the proof that goes with them. Or give away the log's directory, without its file `key`.
+    They are those that all given filters leave. In CSV and Parquet the columns input, output, metadata and content hold
+    JSON texts. Nothing can be proved about such files. For an auditor, `--format lines` writes the lines as they were
+    sealed, and `poimen audit prove --lines FILE` makes the proof that goes with them. Or give away the log's directory,
+    without its file `key`.
     """
     if form == "parquet" and output is None:
         raise click.UsageError("Parquet is no format for a terminal or a pipe: give --out FILE")

@@ -81,9 +81,10 @@ def verify(
     ctx: click.Context, *, app: str | None, directory: Path | None, log: Path | None, as_json: bool, key: str | None,
     against: tuple[Path, ...],
 ) -> None:  # fmt: skip
-    """Read the whole log again and compare it with what was signed; needs no Redis, and may run beside the sealer.
+    """Compare the whole log with what was signed.
 
-    Names the first bad line, and why. Exits 1 when anything is not as it was sealed.
+    It needs no Redis, and may run beside the sealer. Names the first bad line, and why. Exits 1 when anything is not as
+    it was sealed.
     """
     place = _directory(app, directory, log)
     with _progress("verifying") as progress:
@@ -110,10 +111,10 @@ def check(
     ctx: click.Context, *, files: tuple[Path, ...], as_json: bool, key: str, checkpoint: Path | None,
     against: tuple[Path, ...],
 ) -> None:  # fmt: skip
-    """Check lines and proofs that were taken out of a log: needs neither Redis nor the log.
+    """Check lines and proofs that were taken out of a log.
 
-    Lines are files of the directory `segments`, or exported lines. All lines that the checkpoint covers prove
-    themselves; for some of them, add the proof that `poimen audit prove --lines` made.
+    It needs neither Redis nor the log. Lines are files of the directory `segments`, or exported lines. All lines that
+    the checkpoint covers prove themselves; for some of them, add the proof that `poimen audit prove --lines` made.
     """
     verifier = _key(key)
     if verifier is None:
@@ -148,8 +149,9 @@ def prove(
     *, seq: int | None, app: str | None, directory: Path | None, log: Path | None, as_json: bool,
     lines: tuple[Path, ...], older: Path | None, checkpoint: Path | None, output: Path | None,
 ) -> None:  # fmt: skip
-    """Make a proof that line SEQ is in the log, or exported lines are, or that it grew from an older checkpoint.
+    """Prove that line SEQ, or exported lines, are in the log.
 
+    Or, with --from, that the log grew from an older checkpoint.
     `poimen audit check` checks it, with nothing but the public key.
     """
     if sum((seq is not None, bool(lines), older is not None)) != 1:

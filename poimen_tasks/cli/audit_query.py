@@ -35,10 +35,10 @@ def query(
     *, app: str | None, directory: Path | None, log: Path | None, as_json: bool, wanted: dict[str, Any], limit: int,
     after: str | None, newest: bool, count: bool, follow: bool,
 ) -> None:  # fmt: skip
-    """Print the events that all given filters leave, and say where the answer comes from.
+    """Print the events that all given filters leave.
 
-    With --json it is one object with the events, the source, and the cursor for --after; with --follow one object an
-    event.
+    Where the answer comes from is said on stderr. With --json it is one object with the events, the source, and the
+    cursor for --after; with --follow one object an event.
     """
     if follow and (newest or count):
         raise click.UsageError("--follow goes with neither --newest nor --count")
@@ -86,7 +86,7 @@ def tail(
     *, app: str | None, directory: Path | None, log: Path | None, as_json: bool, wanted: dict[str, Any], lines: int,
     follow: bool,
 ) -> None:  # fmt: skip
-    """Print the newest events, the last one at the end; with --json one object an event."""
+    """Print the newest events, the last one at the end. With --json it is one object an event."""
     asked = open_log(app, directory, log)
     # Asked first: where nothing is found, what is written from here on is yet to be told.
     end = asked.query(limit=1, newest_first=True).newest or START
@@ -125,7 +125,7 @@ def _follow(asked: Asking, after: str | None, wanted: dict[str, Any], *, as_json
 @json_option
 @click.argument("event", metavar="EVENT")
 def show(*, app: str | None, directory: Path | None, log: Path | None, as_json: bool, event: str) -> None:
-    """Show EVENT in full: its id, or the number of its line in the sealed log. Payloads kept by digest are read too."""
+    """Show EVENT in full, by its id or the number of its line. Payloads kept by digest are read too."""
     asked = open_log(app, directory, log)
     found = asked.get(event)
     number = event.isascii() and event.isdecimal() and len(event) < 16
@@ -156,7 +156,7 @@ def _shown(value: Any) -> str:
 @log_options
 @json_option
 def stats(*, app: str | None, directory: Path | None, log: Path | None, as_json: bool) -> None:
-    """Show how many events there are, of what types, by whom, and how they went; and what is not sealed yet."""
+    """Count events by type, actor and status. Says also how many are not sealed yet."""
     asked = open_log(app, directory, log)
     found = asked.stats()
     if as_json:
@@ -203,7 +203,7 @@ def _counts(title: str, counts: dict[str, int]) -> None:
 @log_options
 @json_option
 def rebuild_index(*, app: str | None, directory: Path | None, log: Path | None, as_json: bool) -> None:
-    """Make the index of the sealed log again, from its lines alone; nothing is lost by throwing it away."""
+    """Make the index of the sealed log again, from its lines. Nothing is lost by throwing it away."""
     asked = open_log(app, directory, log)
 
     def progress(done: int, total: int) -> None:

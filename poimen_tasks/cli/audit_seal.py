@@ -67,10 +67,11 @@ def seal(
     *, app: str | None, directory: Path | None, as_json: bool, once: bool, index: bool, origin: str | None, fork: bool,
     unregister: bool,
 ) -> None:  # fmt: skip
-    """Move the audit entries from Redis to the sealed log in POIMEN_AUDIT_DIR, until stopped.
+    """Move audit entries from Redis to the sealed log.
 
-    One sealer serves a whole fleet. It may be killed at any moment, and goes on where it was; SIGTERM and Ctrl-C let it
-    seal what it has. The app is optional: without one, the settings are those of the environment.
+    It runs until it is stopped; the log is in POIMEN_AUDIT_DIR. One sealer serves a whole fleet. It may be killed at
+    any moment, and goes on where it was; SIGTERM and Ctrl-C let it seal what it has. The app is optional: without one,
+    the settings are those of the environment.
     """
     store = load_store(app, directory)
     if unregister:

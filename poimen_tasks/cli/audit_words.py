@@ -113,8 +113,12 @@ _NAMES = ("LINE", "TIME (UTC)", "TYPE", "STATUS", "WORKFLOW/TASK", "ACTOR", "WHA
 _WIDTHS = (9, 19, 24, 9, 28, 12)
 #: On a narrow terminal: who and about what are left out, as their words mostly say it too; `audit show` has all.
 _NARROW = (7, 14, 18, 9, 0, 0)
+#: On one of 80 columns: the type too, since the words say what was done, and of which batch.
+_SMALL = (7, 14, 0, 9, 0, 0)
 #: From here on there is room for all columns and for some words.
 _WIDE = 150
+#: From here on there is room for the type beside some words.
+_FAIR = 100
 
 
 def head() -> str:
@@ -144,8 +148,9 @@ def _columns(*texts: str) -> str:
     width = screen_width()
     if width < _WIDE:
         names[1] = names[1][5:19] if names[1][:1].isdecimal() else names[1]  # without the year
-        names = [_cut(text, room) for text, room in zip(names, _NARROW, strict=True)]
-    widths = _NARROW if width < _WIDE else _WIDTHS
+    widths = next(some for below, some in ((_FAIR, _SMALL), (_WIDE, _NARROW), (width + 1, _WIDTHS)) if width < below)
+    if width < _WIDE:
+        names = [_cut(text, room) for text, room in zip(names, widths, strict=True)]
     first, *rest = (text.ljust(room) for text, room in zip(names, widths, strict=True) if room)
     line = "  ".join((first.strip().rjust(widths[0]), *rest, words)).rstrip()
     return _cut(line, width)

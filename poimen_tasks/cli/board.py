@@ -23,7 +23,7 @@ _SHOWN = 100
 
 @click.group()
 def board() -> None:
-    """Check, show and mend task boards: Markdown files with a table of tasks."""
+    """Check, show and mend task boards. They are Markdown files with a table of tasks."""
 
 
 @board.command()
@@ -77,7 +77,9 @@ def show(*, as_json: bool, file: Path, status: TaskStatus | None) -> None:
 def heal(
     *, app: str | None, directory: Path | None, as_json: bool, file: Path, tracker: str | None, title: str, write: bool
 ) -> None:
-    """Make the board in FILE, or on stdin, valid, and bring it to what is tracked. No row that can be read is lost.
+    """Make a board valid, and bring it to what is tracked.
+
+    It is read from FILE or stdin. No row that can be read is lost.
 
     What was done is told on stderr. The app is optional: without one, the settings are those of the environment.
     """

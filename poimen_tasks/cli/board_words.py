@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from poimen_tasks.board import Board, BoardTask, TaskState, TaskStatus, parse
-from poimen_tasks.cli.output import Failure, one_line, table
+from poimen_tasks.cli.output import Failure, one_line
+from poimen_tasks.cli.tables import table
 from poimen_tasks.errors import BoardInvalid
 
 if TYPE_CHECKING:

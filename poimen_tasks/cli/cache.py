@@ -15,7 +15,8 @@ from poimen_tasks.cache import MISSING, CacheEntry, CacheKey, CacheStats
 from poimen_tasks.cli.cancel import default_actor
 from poimen_tasks.cli.given import refuse_to_ask
 from poimen_tasks.cli.loading import app_options, load
-from poimen_tasks.cli.output import Failure, console, duration, facts, json_option, one_line, print_json, since, table
+from poimen_tasks.cli.output import Failure, console, duration, facts, json_option, one_line, print_json, since
+from poimen_tasks.cli.tables import table
 
 __all__ = ["cache"]
 
@@ -36,7 +37,7 @@ def cache() -> None:
 @json_option
 @click.option("--activity", metavar="NAME", help="Only results of this task.")
 def stats(*, app: str | None, directory: Path | None, as_json: bool, activity: str | None) -> None:
-    """Show how full the cache is, how often it helped, and what it saved; by task too."""
+    """Show how full the cache is, and how often it helped. By task too."""
     poimen = load(app, directory)
     names = [activity] if activity is not None else poimen.cache.activities()
     whole, each = poimen.cache.stats(activity), {name: poimen.cache.stats(name) for name in names}
@@ -75,7 +76,7 @@ def _facts(whole: CacheStats) -> Iterator[tuple[str, str]]:
 @app_options
 @json_option
 @click.argument("activity")
-@click.option("--input-hash", default="", metavar="HASH", help="The hash of the input, as `cache top` shows it.")
+@click.option("--input-hash", default="", metavar="HASH", help="The hash of the input, as `cache top --json` has it.")
 @click.option(
     "--task-id",
     default="",
@@ -87,15 +88,24 @@ def get(
     *, app: str | None, directory: Path | None, as_json: bool, activity: str, input_hash: str, task_id: str,
     model_id: str,
 ) -> None:  # fmt: skip
-    """Show the value under a key of ACTIVITY; it counts as a hit or a miss."""
+    """Show the value under a key of ACTIVITY. It counts as a hit or a miss."""
     key = CacheKey(activity, task_id, input_hash, model_id)
     value = load(app, directory).cache.get(key)
     if value is MISSING:
-        raise Failure(f"nothing is cached under {key}; `poimen cache top` lists what is", kind="NotCached")
+        raise Failure(
+            f"nothing is cached under {_named(key)}; `poimen cache top --json` has the keys", kind="NotCached"
+        )
     if as_json:
         print_json({"key": key, "value": value})
     else:
         click.echo(one_line(repr(value), most=2000))
+
+
+def _named(key: CacheKey) -> str:
+    """A key in the words of its options."""
+    parts = (("--input-hash", key.input_hash), ("--task-id", key.task_id), ("--model-id", key.model_id))
+    given = " ".join(f"{option} {value}" for option, value in parts if value)
+    return f"{key.activity} {given}" if given else f"{key.activity} without --input-hash"
 
 
 @cache.command()
@@ -111,7 +121,7 @@ def invalidate(
     *, app: str | None, directory: Path | None, as_json: bool, activity: str | None, task_id: str | None,
     model_id: str | None, tag: str | None, reason: str, actor: str,
 ) -> None:  # fmt: skip
-    """Call results back: give exactly one of --activity, --task-id, --model-id and --tag."""
+    """Call results back. Give exactly one of --activity, --task-id, --model-id and --tag."""
     given = [option for option in (activity, task_id, model_id, tag) if option is not None]
     if len(given) != 1:
         raise click.UsageError(
@@ -161,7 +171,7 @@ def _called_back(count: int, *, as_json: bool) -> None:
 def top(
     *, app: str | None, directory: Path | None, as_json: bool, order: str, activity: str | None, limit: int
 ) -> None:
-    """Show the entries that were hit most, are biggest, or saved most."""
+    """Show the entries hit most, the biggest, or what saved most."""
     poimen = load(app, directory)
     wanted = (entry for entry in _all(poimen) if activity in (None, entry.key.activity))
     found = heapq.nlargest(limit, wanted, key=_ORDERS[order])

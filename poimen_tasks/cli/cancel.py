@@ -37,10 +37,10 @@ def default_actor() -> str:
 def cancel(
     *, app: str | None, directory: Path | None, as_json: bool, batch: str, reason: str, actor: str, terminate: bool
 ) -> None:
-    """Cancel BATCH: what waits is not started, and running items are asked to stop.
+    """Cancel BATCH: nothing more of it is started.
 
-    Items that are finished keep their outcomes. A running body learns of it from `poimen.checkpoint()`; one that does
-    not ask finishes, unless --terminate is given.
+    Running items are asked to stop. Items that are finished keep their outcomes. A running body learns of it from
+    `poimen.checkpoint()`; one that does not ask finishes, unless --terminate is given.
     """
     status = load(app, directory).batch(batch).cancel(reason, actor, terminate=terminate)
     if status.is_over and status.state is not BatchState.CANCELLED:

@@ -22,9 +22,9 @@ __all__ = ["concurrency"]
 def concurrency(
     *, app: str | None, directory: Path | None, as_json: bool, batch: str, limit: int | None, actor: str
 ) -> None:
-    """Let N items of BATCH run at a time over all workers, or as many as the fleet has.
+    """Let N items of BATCH run at a time, over all workers.
 
-    More takes effect at once; with less, running items end first.
+    `all` is as many as the fleet has. More takes effect at once; with less, running items end first.
     """
     handle = load(app, directory).batch(batch)
     before = handle.status()

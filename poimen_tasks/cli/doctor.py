@@ -33,9 +33,10 @@ _MARKS = {Level.OK: ("ok", "green"), Level.WARNING: ("warning", "yellow"), Level
 @click.option("--repair", is_flag=True, help="Put right what can be put right in one step; the audit log says what.")
 @click.pass_context
 def doctor(ctx: click.Context, app: str | None, directory: Path | None, as_json: bool, repair: bool) -> None:
-    """Look everything over: the server, workers, batches, leftover keys, and the Celery app's settings.
+    """Look everything over, and repair what can be repaired.
 
-    It may run at any time, beside the work. Exits 1 when an error stands; warnings alone exit 0.
+    That is the server, workers, batches, leftover keys, and the Celery app's settings. It may run at any time, beside
+    the work. Exits 1 when an error stands; warnings alone exit 0.
     """
     poimen = load_without_server(app, directory)
     screen = console()

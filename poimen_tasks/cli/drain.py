@@ -36,11 +36,11 @@ def drain(
     *, app: str | None, directory: Path | None, as_json: bool, workers: tuple[str, ...], wait: float | None,
     reason: str, actor: str,
 ) -> None:  # fmt: skip
-    """Ask workers to leave: they claim nothing more, finish what runs, keep open workflows on disk, and end.
+    """Ask workers to leave when what they run is over.
 
-    The request is stored: a worker that cannot be reached now hears it later. Workers that start afterwards are not
-    meant, so a new deployment can be started beside. The app is optional: without one, the settings are those of the
-    environment.
+    They claim nothing more, finish what runs, keep open workflows on disk, and end. The request is stored: a worker
+    that cannot be reached now hears it later. Workers that start afterwards are not meant, so a new deployment can be
+    started beside. The app is optional: without one, the settings are those of the environment.
     """
     check_name(actor, "actor")
     store = load_store(app, directory)

@@ -10,7 +10,7 @@ from typing import Any
 
 from poimen_tasks.cli.calls_file import CallsFile, Stopped
 from poimen_tasks.cli.interrupts import Interrupts
-from poimen_tasks.cli.output import TIMED_OUT, json_line
+from poimen_tasks.cli.output import PIPE_GONE, TIMED_OUT, json_line
 from poimen_tasks.cli.progress import Reporter
 from poimen_tasks.dispatch import Batch
 from poimen_tasks.errors import (
@@ -35,7 +35,6 @@ BAD_CALLS = (DuplicateItem, InvalidArgument, InvalidId, SerializationError, Unkn
 _TICK = 0.25
 _LOOK = 0.05
 _OUTAGE = 60.0
-_PIPE_GONE = 141
 
 
 class Left(Exception):
@@ -192,7 +191,7 @@ class Follower:
         except StoreUnavailable as error:
             self._bear(error)
         except BrokenPipeError:
-            self._leave(_PIPE_GONE)
+            self._leave(PIPE_GONE)
         return False
 
     def _take_in(self) -> bool:

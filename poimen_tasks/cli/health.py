@@ -22,7 +22,7 @@ __all__ = ["health"]
 @json_option
 @click.pass_context
 def health(ctx: click.Context, app: str | None, directory: Path | None, as_json: bool) -> None:
-    """Look at the server, the workers, and how far the audit log is behind.
+    """Look at the server, the workers and the audit log, quickly.
 
     A few reads, so it may run every few seconds. Exits 1 when an error stands; `poimen doctor` looks at everything. The
     app is optional: without one, the settings are those of the environment.

@@ -183,7 +183,9 @@ def celery_name(app: str, poimen: Poimen) -> str:
 def _find(app: str) -> Poimen:
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # as Celery does: a script's own directory stands there otherwise
-    name, _, attribute = app.partition(":")
+    name, colon, attribute = app.partition(":")
+    if not name or (colon and not attribute):
+        raise Failure(f"-A: expected MODULE or MODULE:NAME, as shop or shop:poimen, got {app!r}")
     if not attribute:
         return _in_module(_import(name))
     module = _import(name)

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -20,8 +20,8 @@ from poimen_tasks.codec import jsonable
 from poimen_tasks.errors import PoimenError
 
 __all__ = [
-    "APP", "MISUSED", "TIMED_OUT", "Failure", "console", "duration", "facts", "json_line", "json_option",
-    "keep_stdout_clean", "limit_of", "one_line", "print_json", "screen_width", "share", "since", "state_text", "table",
+    "APP", "MISUSED", "PIPE_GONE", "TIMED_OUT", "Failure", "console", "duration", "facts", "json_line", "json_option",
+    "keep_stdout_clean", "limit_of", "one_line", "print_json", "screen_width", "share", "since", "state_text",
     "when", "wide", "with_app",
 ]  # fmt: skip
 
@@ -29,8 +29,8 @@ __all__ = [
 APP = "poimen_tasks.app"
 _JSON = "poimen_tasks.json"
 _CLEAN = "poimen_tasks.clean_stdout"
-#: Exit codes besides 0 and 1: the command was misused, or the time that it was given ran out.
-MISUSED, TIMED_OUT = 2, 124
+#: Exit codes besides 0 and 1: the command was misused, the time that it was given ran out, nobody reads its output.
+MISUSED, TIMED_OUT, PIPE_GONE = 2, 124, 141
 _WIDE = 110
 _PIPED = 1_000
 _ENDLESS = 1_000_000
@@ -139,25 +139,6 @@ def screen_width() -> int:
 def wide(screen: Console) -> bool:
     """Whether there is room for the columns that a person can do without."""
     return screen.width >= _WIDE
-
-
-def table(*columns: str, right: Collection[str] = (), cut: Collection[str] = ()) -> Table:
-    """A table without frames: a line a row, as far as that goes.
-
-    Args:
-        *columns: their names.
-        right: those that hold numbers, or never break.
-        cut: those that are cut where there is no room; the others are folded, so that an id can be copied.
-    """
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in columns:
-        made.add_column(
-            name.upper(),
-            justify="right" if name in right else "left",
-            overflow="ellipsis" if name in cut else "fold",
-            no_wrap=name in right or name in cut,
-        )
-    return made
 
 
 def facts(rows: Iterable[tuple[str, str]], *, numbers: bool = True) -> Table:

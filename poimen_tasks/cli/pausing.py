@@ -20,11 +20,11 @@ from poimen_tasks.cli.output import (
     one_line,
     print_json,
     since,
-    table,
     wide,
     with_app,
 )
 from poimen_tasks.cli.pausing_words import not_paused, paused_in_words, wait_quiet
+from poimen_tasks.cli.tables import table
 from poimen_tasks.cli.waiting import wait_options
 from poimen_tasks.errors import NotPaused, StaleEpoch
 from poimen_tasks.model import BatchStatus
@@ -85,10 +85,10 @@ def pause(
     *, app: str | None, directory: Path | None, as_json: bool, reason: str, actor: str, grace: float | None,
     terminate: bool, expires: float | None, wait: float | None, **scope: Any,
 ) -> None:  # fmt: skip
-    """Start nothing more of a workflow, batch, queue, task, or of everything, on any machine, until it is resumed.
+    """Start nothing more of a workflow, batch, queue or task.
 
-    What need not be there yet may be paused too. Running items may finish, unless --grace or --terminate is given.
-    What is paused already gets the new reason, grace and expiry.
+    Or of everything: on any machine, until it is resumed. What need not be there yet may be paused too. Running items
+    may finish, unless --grace or --terminate is given. What is paused already gets the new reason, grace and expiry.
     """
     found = _scope(scope)
     poimen = load(app, directory)
@@ -150,7 +150,7 @@ def _ramp(state: PauseState) -> str:
 @json_option
 @click.option("--all", "everything", is_flag=True, help="Also what was resumed within the retention.")
 def pauses(*, app: str | None, directory: Path | None, as_json: bool, everything: bool) -> None:
-    """Show what is paused: by whom, why, since when, and what each pause holds back.
+    """Show what is paused, by whom, why, and what it holds back.
 
     The app is optional: without one, the settings are those of the environment.
     """

@@ -19,9 +19,10 @@ __all__ = ["retry"]
 @click.argument("batch")
 @click.option("--actor", default=default_actor, show_default="$USER", help="Who; for the audit log.")
 def retry(*, app: str | None, directory: Path | None, as_json: bool, batch: str, actor: str) -> None:
-    """Run the failed items of BATCH again, in a new round with its own callbacks.
+    """Run the failed items of BATCH again.
 
-    Items that succeeded, or that were skipped, keep their outcomes. A cancelled batch cannot be retried.
+    That is a new round, with its own callbacks. Items that succeeded, or that were skipped, keep their outcomes. A
+    cancelled batch cannot be retried.
     """
     handle = load(app, directory).batch(batch)
     retried = handle.retry_failed(actor)

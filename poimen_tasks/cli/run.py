@@ -56,14 +56,16 @@ def run(
     output: Path | None, resume: bool, batch_id: str | None, workflow: str | None, stage: str, concurrency: int | None,
     queue: str | None, priority: str, actor: str, on_interrupt: str, after: int | None, timeout: float | None,
 ) -> None:  # fmt: skip
-    """Run the calls in FILE, or on stdin, and print each outcome as it comes.
+    """Run the calls in FILE, or on stdin.
+
+    Each outcome is printed as it comes.
 
     \b
     A call is a JSON object on a line of its own; all but "task" may be left out:
       {"task": "shop.add", "args": [1, 2], "kwargs": {}, "id": "first"}
-    Also taken: task_id, model_id, tags, limit_key, queue, priority, countdown, eta,
-    expires, time_limit, soft_time_limit. Without an id a call is known by its number,
-    from 0.
+    Also taken: task_id, model_id, tags, limit_key, queue, priority, countdown,
+    eta, expires, time_limit, soft_time_limit. Without an id a call is known by
+    its number, from 0.
 
     A file is checked whole before anything is written. Outcomes are objects too, a line each; everything else goes to
     stderr, with --json as objects.

@@ -13,7 +13,8 @@ import click
 
 from poimen_tasks.cli.cancel import default_actor
 from poimen_tasks.cli.loading import app_options, load, load_without_tasks
-from poimen_tasks.cli.output import Failure, console, facts, json_option, one_line, print_json, since, table, when
+from poimen_tasks.cli.output import Failure, console, facts, json_option, one_line, print_json, since, when
+from poimen_tasks.cli.tables import table
 from poimen_tasks.model import moment
 from poimen_tasks.pause import PauseState, Scope, Snapshot
 
@@ -28,7 +29,7 @@ _LEFT = ("pending", "delayed", "waiting", "running")
 
 @click.group()
 def snapshot() -> None:
-    """Keep workflows on disk, and bring them back, also into another Redis."""
+    """Keep workflows on disk, and bring them back. Also into another Redis."""
 
 
 class _Told:
@@ -71,7 +72,7 @@ def create(*, app: str | None, directory: Path | None, as_json: bool, workflow: 
 @json_option
 @click.option("--all", "generations", is_flag=True, help="Older ones of each workflow too.")
 def list_(*, app: str | None, directory: Path | None, as_json: bool, generations: bool) -> None:
-    """List the snapshots of the data directory, the newest first; the app is optional."""
+    """List snapshots, the newest first. They are those of the data directory; the app is optional."""
     poimen = load_without_tasks(app, directory)
     found = poimen.snapshots.all(generations=generations)
     if as_json:
@@ -200,7 +201,7 @@ def restore(
 @json_option
 @click.argument("workflow")
 def delete(*, app: str | None, directory: Path | None, as_json: bool, workflow: str) -> None:
-    """Remove every snapshot of WORKFLOW; the workflow itself is not touched. The app is optional."""
+    """Remove every snapshot of WORKFLOW. The workflow itself is not touched. The app is optional."""
     count = load_without_tasks(app, directory).snapshots.delete(workflow)
     if not count:
         raise Failure(f"workflow {workflow!r} has no snapshot", kind="SnapshotNotFound")

@@ -21,11 +21,11 @@ from poimen_tasks.cli.output import (
     share,
     since,
     state_text,
-    table,
     when,
     wide,
     with_app,
 )
+from poimen_tasks.cli.tables import table
 from poimen_tasks.dispatch import Batch
 from poimen_tasks.errors import BatchNotFound
 from poimen_tasks.health import LIVE
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = ["status"]
+
+#: What a screen that is narrower than that can do without; which batch, how it is and how far remain.
+_WHEN, _MORE = ("stage", "limit", "created (utc)"), ("workflow", "failed", "running")
+_SPARE = ((48, (*_WHEN, *_MORE, "age")), (64, (*_WHEN, *_MORE)), (1_000, _WHEN))
 
 
 @click.command()
@@ -50,7 +54,7 @@ def status(
     *, app: str | None, directory: Path | None, as_json: bool, batch: str | None, workflow: str | None,
     state: str | None, limit: int,
 ) -> None:  # fmt: skip
-    """Show batches, newest first, and the workers; or one BATCH with its numbers and times."""
+    """Show batches and workers, or one BATCH in full. Batches are listed newest first."""
     if batch is not None and (workflow or state):
         raise click.UsageError("--workflow and --state choose among batches; leave them out when you name one")
     poimen = load(app, directory)
@@ -86,7 +90,7 @@ def _statuses(batches: Sequence[Batch]) -> Iterator[BatchStatus]:
 
 def _overview(screen: Console, found: list[BatchStatus], workers: list[WorkerInfo], now: float, *, more: bool) -> None:
     if found:
-        screen.print(_batch_table(found, datetime.fromtimestamp(now, UTC), roomy=wide(screen)))
+        screen.print(_batch_table(found, datetime.fromtimestamp(now, UTC), screen))
         if more:
             screen.print(f"and more: --limit {2 * len(found)} shows them, --workflow and --state choose among them")
     else:
@@ -98,17 +102,18 @@ def _overview(screen: Console, found: list[BatchStatus], workers: list[WorkerInf
         screen.print(Text(f"\n{line}", style="yellow"))
 
 
-def _batch_table(found: list[BatchStatus], now: datetime, *, roomy: bool) -> Table:
+def _batch_table(found: list[BatchStatus], now: datetime, screen: Console) -> Table:
     names = ["batch", "workflow", "stage", "state", "done", "failed", "running", "limit", "created (utc)", "age"]
-    if not roomy:
-        names = [name for name in names if name not in ("stage", "limit", "created (utc)")]
+    if not wide(screen):
+        spare = next(spare for below, spare in _SPARE if screen.width < below)
+        names = [name for name in names if name not in spare]
     made = table(
         *names, right=("done", "failed", "running", "limit", "created (utc)", "age"), cut=("workflow", "stage")
     )
     for one in found:
         cells: dict[str, str | Text] = {
             "batch": one.batch_id,
-            "workflow": "=" if one.workflow == one.batch_id else one.workflow,
+            "workflow": "its own" if one.workflow == one.batch_id else one.workflow,
             "stage": one.stage,
             "state": state_text(one.state),
             "done": share(one.finished, one.total),

@@ -13,7 +13,8 @@ from poimen_tasks.cli.board_words import FILE, read_board, status_of, task_table
 from poimen_tasks.cli.cancel import default_actor
 from poimen_tasks.cli.given import refuse_to_ask
 from poimen_tasks.cli.loading import app_options, load_without_tasks
-from poimen_tasks.cli.output import Failure, console, facts, json_option, print_json, share, since, table
+from poimen_tasks.cli.output import Failure, console, facts, json_option, print_json, share, since
+from poimen_tasks.cli.tables import table
 
 __all__ = ["tracker"]
 
@@ -26,7 +27,7 @@ _EXPECTED = click.option(
 
 @click.group()
 def tracker() -> None:
-    """Show and change the tracked states of tasks; for all commands the app is optional."""
+    """Show and change the tracked states of tasks. For all commands the app is optional."""
 
 
 @tracker.command("list")
@@ -64,10 +65,13 @@ def show(*, app: str | None, directory: Path | None, as_json: bool, name: str, s
     if as_json:
         print_json({"tracker": name, "stats": stats.to_dict(), "tasks": tasks})
         return
+    if not stats.total:
+        click.echo(f"nothing is tracked in {name}; `poimen tracker list` has the trackers")
+        return
     if tasks:
         console().print(task_table(tasks))
     else:
-        click.echo("no tasks" if status is None else f"no tasks are {status}")
+        click.echo(f"no tasks are {status}")
     console().print()
     console().print(facts(_facts(stats)))
 
@@ -116,7 +120,7 @@ def update(
 def load(
     *, app: str | None, directory: Path | None, as_json: bool, name: str, file: Path, reason: str, actor: str
 ) -> None:
-    """Take what the board in FILE, or on stdin, says of its tasks into tracker NAME; others that it has stay."""
+    """Take a board's tasks into tracker NAME. It is read from FILE or stdin; tasks that it lacks stay as they are."""
     tasks = read_board(file).tasks
     changed = _tracker(app, directory, name).update_many(tasks, reason=reason, actor=actor)
     if as_json:

@@ -68,11 +68,12 @@ def up(
     *, app: str | None, directory: Path | None, as_json: bool, concurrency: int | None, loglevel: str,
     port: int | None, seal: bool | None,
 ) -> None:  # fmt: skip
-    """Start a private server, a worker and a sealer of the audit log, for development; Ctrl-C stops them.
+    """Start a private server, a worker and a sealer.
 
-    The server keeps its data in the data directory, and comes back with it. While it runs, other `poimen` commands in
-    the same directory find it by themselves. With POIMEN_REDIS_URL set, that server is used and none is started.
-    Without an app only the server runs. When the worker is drained, the others run on.
+    For development; Ctrl-C stops them. The sealer, of the audit log, needs the [audit] extra. The server keeps its data
+    in the data directory, and comes back with it. While it runs, other `poimen` commands in the same directory find it
+    by themselves. With POIMEN_REDIS_URL set, that server is used and none is started. Without an app only the server
+    runs. When the worker is drained, the others run on.
     """
     with _Requests() as requests, _server(directory, port) as server:
         options = ["-l", loglevel, *(["-c", str(concurrency)] if concurrency else [])]

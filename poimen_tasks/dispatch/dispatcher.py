@@ -208,20 +208,22 @@ class _Dispatch:
         return False
 
     def _abort(self, error: Exception) -> None:
-        """Cancel what was written; the error says so and carries the batch's id."""
+        """Cancel what was written; the error says what became of it, and carries the batch's id."""
+        became = "are cancelled"
         try:
             Batch(self._runtime, self._batch).cancel(
                 f"dispatch aborted: {type(error).__name__}: {str(error)[:300]}", "dispatch"
             )
         except PoimenError as failed:
             error.add_note(f"batch {self._batch!r} could not be cancelled: {failed}")
+            became = "are in it, and may run"
         if isinstance(error, PoimenError):
             error.batch_id = self._batch
-            error.add_note(f"batch {self._batch!r}: the {self._written} items before it are cancelled")
+            error.add_note(f"batch {self._batch!r}: the {self._written} items before it {became}")
             return
         raise DispatchAborted(
             f"the work of batch {self._batch!r} raised {type(error).__name__} after {self._written} items: {error}; "
-            "they are cancelled",
+            f"they {became}",
             batch_id=self._batch,
         ) from error
 

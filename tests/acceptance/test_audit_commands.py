@@ -139,13 +139,14 @@ def test_a_pipe_cuts_nothing(run: Run, poimen: Poimen) -> None:
     assert all(name in line for name in names.values())
 
 
-@pytest.mark.parametrize("columns", [80, 40, 149, 150])
+@pytest.mark.parametrize("columns", [80, 40, 100, 149, 150])
 def test_a_narrow_terminal(run: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
-    """No line is longer than the terminal is wide; the line's number, time, type, status and some words are there."""
+    """No line is longer than the terminal is wide; number, time, status, words are there; types on 100 columns."""
     monkeypatch.setenv("COLUMNS", str(columns))
     title, *lines = run("query").stdout.splitlines()
     assert max(map(len, (title, *lines))) <= columns
     assert (len(lines), "ACTOR" in title, lines[0].split()[0]) == (7, columns >= 150, "0")
+    assert ("TYPE" in title) == (columns >= 100)
     if columns >= 80:
         assert title.split()[-1] == "WHAT"
         assert lines[0].endswith("  number 0")

@@ -170,6 +170,8 @@ def test_heal_without_what_it_needs(run: Run, file: Path) -> None:
 def test_tracker(run: Run, poimen: Poimen, file: Path) -> None:
     """A board is loaded, tasks are updated, shown, removed, and the tracker is cleared (promise B4)."""
     assert run("tracker", "list").stdout == "nothing is tracked\n"
+    nothing = run("tracker", "show", "releese")
+    assert nothing.stdout == "nothing is tracked in releese; `poimen tracker list` has the trackers\n"
     assert run("tracker", "load", "release", "board.md").stdout == "2 tasks in release, 2 changed\n"
     assert json.loads(run("tracker", "load", "release", "board.md", "--json").stdout) == {"tasks": 2, "changed": 0}
     updated = json.loads(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from poimen_tasks import StoreUnavailable
+from poimen_tasks import BatchState, DispatchAborted, StoreUnavailable
 from poimen_tasks.store.server import EmbeddedServer
 from tests.acceptance.conftest import APP, imported
 from tests.conftest import Workers, eventually
@@ -88,6 +89,26 @@ def test_an_unreachable_server_is_one_clear_error(shop: ModuleType, own_server: 
     own_server.kill()
     with pytest.raises(StoreUnavailable, match="does not answer"):
         shop.poimen.dispatch([shop.add.s(1, 1)])
+
+
+def test_an_aborted_dispatch_says_what_it_could_not_do(shop: ModuleType, own_server: EmbeddedServer) -> None:
+    """Work that raises while the server is gone: what was written cannot be cancelled, and is not said to be."""
+
+    def work() -> Iterator[Any]:
+        for number in range(600):
+            yield shop.add.s(number, 0)
+        own_server.kill()
+        raise LookupError("the source is gone")
+
+    with pytest.raises(
+        DispatchAborted, match="after 256 items: the source is gone; they are in it, and may run"
+    ) as caught:
+        shop.poimen.dispatch(work(), batch_id="half")
+    (note,) = caught.value.__cause__.__notes__  # type: ignore[union-attr]
+    assert note.startswith("batch 'half' could not be cancelled: Redis at redis://")
+    own_server.restart()
+    assert shop.poimen.batch("half").status().state is not BatchState.CANCELLED
+    assert shop.poimen.batch("half").status().pending == 256
 
 
 @pytest.mark.usefixtures("fleet")

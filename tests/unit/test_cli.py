@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import click
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from poimen_tasks import BatchNotFound, BatchState, BatchStatus, StoreUnavailable
 from poimen_tasks.cli import cancel, concurrency, doctor, loading, main, output, retry, status, watch, worker
@@ -75,6 +76,13 @@ def test_module_with_a_poimen(module):
     """A module's Poimen is found, by the module's name alone or with its own."""
     name = module(OURS)
     assert find(name) is find(f"{name}:poimen") is sys.modules[name].poimen
+
+
+@pytest.mark.parametrize("app", [":", ":app", "shop:"])
+def test_half_of_a_place(app):
+    """A place with a colon and nothing on one side of it is said to be wrong, and how it should look."""
+    with pytest.raises(output.Failure, match=f"expected MODULE or MODULE:NAME, as shop or shop:poimen, got '{app}'"):
+        find(app)
 
 
 def test_celery_app(module):
@@ -355,6 +363,24 @@ def test_overview(run, use):
     ]
     (row,) = [line for line in result.stdout.splitlines() if "w@h" in line]
     assert row.split() == ["w@h", "7", "prefork", "4", "1", "s", "ago", "celery,", "gpu"]
+
+
+@pytest.mark.parametrize(("columns", "names"), [
+    (120, "BATCH WORKFLOW STAGE STATE DONE FAILED RUNNING LIMIT CREATED (UTC) AGE"),
+    (80, "BATCH WORKFLOW STATE DONE FAILED RUNNING AGE"),
+    (60, "BATCH STATE DONE AGE"),
+    (40, "BATCH STATE DONE"),
+])  # fmt: skip
+def test_overview_on_a_screen(run, use, monkeypatch, columns, names):
+    """A batch's id and state are whole on any screen, however long the names of workflows are."""
+    monkeypatch.setattr(status, "console", lambda: Console(width=columns))
+    use(FakeBatch(batch_status("849e855c-dcab-4742-9b37-655b10bda467", workflow="w" * 40)))
+    title, *lines = run("status", "-A", "shop").stdout.splitlines()
+    lines = lines[: lines.index("")]
+    assert max(map(len, (title, *lines))) <= columns
+    assert title.split() == names.split()
+    assert "".join(line.split()[0] for line in lines) == "849e855c-dcab-4742-9b37-655b10bda467"
+    assert "running" in lines[0].split()
 
 
 def test_a_moment():

@@ -53,6 +53,37 @@ def test_an_empty_value(run: Run, path: tuple[str, ...], option: click.Option) -
     assert not list(Path().iterdir())
 
 
+def every_command(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words that call each command."""
+    yield path
+    for name, below in getattr(command, "commands", {}).items():
+        yield from every_command(below, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(every_command(main)), ids=" ".join)
+def test_help_fits(path: tuple[str, ...]) -> None:
+    """On 80 columns no line of a help is longer, also where its lines are kept as they are."""
+    found = CliRunner().invoke(main, [*path, "--help"], terminal_width=80)
+    assert [line for line in found.stdout.splitlines() if len(line) > 80] == []
+    assert found.stdout.startswith("Usage: ")
+
+
+def every_group(command: click.Command) -> Iterator[click.Group]:
+    """All commands that have commands below them."""
+    if isinstance(command, click.Group):
+        yield command
+        for below in command.commands.values():
+            yield from every_group(below)
+
+
+@pytest.mark.parametrize("group", list(every_group(main)), ids=lambda group: group.name)
+def test_a_command_in_a_list_is_said_in_whole_words(group: click.Group) -> None:
+    """On 80 columns a list of commands says of each what it does, to the end of the sentence."""
+    room = 80 - 2 - 6 - max(map(len, group.commands))
+    cut = [name for name, one in group.commands.items() if one.get_short_help_str(room).endswith("...")]
+    assert cut == []
+
+
 @pytest.mark.parametrize("path", [("run",), ("audit", "export"), ("audit", "prove")], ids=lambda path: path[-1])
 def test_files_that_are_written(path: tuple[str, ...]) -> None:
     """Every command that writes a file takes it as `-o`, `--out` and `--output`."""
@@ -150,3 +181,18 @@ def test_an_output_file_may_have_the_longest_name(tmp_path, name):
     with destination(tmp_path / name) as file:
         file.write(b"all")
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(name, b"all")]
+
+
+@pytest.mark.parametrize("words", [("export",), ("query",), ("tail", "--json")], ids=" ".join)
+def test_nobody_reads(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """As with `| head -1`: exit code 141 as of any program, which is not the 1 of something wrong, and no words."""
+    build(tmp_path / "log", 3)
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "poimen_tasks.cli", "audit", *words, "--log", "log"]
+    found = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=writer, stderr=subprocess.PIPE,
+        check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert (found.returncode, found.stderr) == (141, b"")
