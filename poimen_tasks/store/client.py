@@ -119,8 +119,8 @@ _PASSING = (
 )
 
 
-#: No right to it; the last is how a command within a script is refused.
-_FORBIDDEN = ("NOPERM", "NOAUTH", "WRONGPASS", "ACL failure in script")
+#: No right to it; the last two are how a command within a script is refused, the last one by Redis 7.0.
+_FORBIDDEN = ("NOPERM", "NOAUTH", "WRONGPASS", "ACL failure in script", "The user executing the script can't")
 
 
 def _is_passing(error: Exception) -> bool:

@@ -17,7 +17,7 @@ NOBODY = SimpleNamespace(follow=lambda _: None, issue=lambda _: None, wanted=lam
 
 
 def test_a_lane_that_cannot_be_settled_keeps_no_other_waiting(store):
-    """Where the store refuses one, the others are settled meanwhile, and that one when the cause is gone (fault B01)."""
+    """Where the store refuses one the others are settled meanwhile, that one when the cause is gone (fault B01)."""
     keeper = LaneKeeper(store, KnownLanes(), Reaper(store, NOBODY, NOBODY), NOBODY)
     for name in ("bad", "good"):
         ticket = begin(store, open_batch(store, name, count=2)[0]).ticket
