@@ -45,7 +45,7 @@ def test_what_is_due_later_waits_in_the_store(own_shop: ModuleType, broker: redi
     later = own_shop.poimen.dispatch([own_shop.add.s(1, at).set(countdown=3600) for at in range(1000)])
     now = own_shop.poimen.dispatch(own_shop.poimen.map(own_shop.noop, range(50)))
     assert now.wait(timeout=30).succeeded == 50
-    eventually(lambda: not broker.exists("unacked") and not broker.keys("celery[^-]*"))
+    eventually(lambda: not broker.exists("unacked", "celery") and not broker.keys("celery[^-]*"))
     assert (later.status().delayed, later.status().running) == (1000, 0)
 
 
