@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 __all__ = ["LaneTicket", "read_ticket"]
 
@@ -22,7 +21,7 @@ class LaneTicket(NamedTuple):
     queue: str
 
 
-def read_ticket(args: Sequence[Any], kwargs: Mapping[str, Any]) -> LaneTicket | None:
+def read_ticket(args: object, kwargs: object) -> LaneTicket | None:
     """The ticket that a message carries; None for one that carries none."""
     if kwargs or not isinstance(args, (list, tuple)) or len(args) != len(LaneTicket._fields):
         return None
