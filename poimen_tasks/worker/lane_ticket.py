@@ -25,8 +25,9 @@ def read_ticket(args: object, kwargs: object) -> LaneTicket | None:
     """The ticket that a message carries; None for one that carries none."""
     if kwargs or not isinstance(args, (list, tuple)) or len(args) != len(LaneTicket._fields):
         return None
-    ticket = LaneTicket(*args)
-    if not (isinstance(ticket.batch, str) and _BATCH(ticket.batch) and isinstance(ticket.queue, str)):
+    batch, slot, generation, queue = args
+    if not (isinstance(batch, str) and _BATCH(batch) and isinstance(queue, str)):
         return None
-    numbers = (ticket.slot, ticket.generation)
-    return ticket if all(type(number) is int and 0 <= number < _MOST for number in numbers) else None
+    if not all(type(number) is int and 0 <= number < _MOST for number in (slot, generation)):
+        return None
+    return LaneTicket(batch, slot, generation, queue)
