@@ -25,8 +25,8 @@ _LOOK, _LOOK_SECONDS = 16, 60.0
 
 
 @dataclass(slots=True)
-class _Caller:
-    """How the calls of one thread begin, and until when the next look at the stream can wait."""
+class _Calls:
+    """How the calls of one caller begin, and until when the next look at the stream can wait."""
 
     many: Prepared
     one: Prepared
@@ -41,7 +41,7 @@ class AuditEntries:
         self._key = client.keys.build("audit")
         self._meta = client.keys.build("audit_meta")
         self._limit = pack_parts(b"%d" % client.settings.audit_unsealed_limit)
-        self._callers = Callers(self._caller)
+        self._callers = Callers(self._calls)
 
     def record_event(self, own: str, payload: bytes) -> str:
         """Write a recorded event. Returns the stream id of its entry.
@@ -53,15 +53,19 @@ class AuditEntries:
         Raises:
             StoreUnavailable: no answer within the connect timeout; the event may be written.
         """
-        caller, sequence = self._callers.next_call()
         event = _packed(own, payload)
-        if sequence % _LOOK != 1 and time.monotonic() < caller.look_at:
-            number = b"%d" % sequence
-            reply = self.client.direct(caller.one, 3, b"$%d\r\n%b\r\n%b" % (len(number), number, event)).decode()
-            if "-" in reply:
-                return reply
-        caller.look_at = time.monotonic() + _LOOK_SECONDS
-        return self._record(caller, sequence, 1, event).decode()
+        caller = self._callers.take()
+        try:
+            calls, sequence = caller.made, caller.next()
+            if sequence % _LOOK != 1 and time.monotonic() < calls.look_at:
+                number = b"%d" % sequence
+                reply = self.client.direct(calls.one, 3, b"$%d\r\n%b\r\n%b" % (len(number), number, event)).decode()
+                if "-" in reply:
+                    return reply
+            calls.look_at = time.monotonic() + _LOOK_SECONDS
+            return self._record(calls, sequence, 1, event).decode()
+        finally:
+            self._callers.give_back(caller)
 
     def record_events(self, ids: Sequence[str], payloads: Sequence[bytes], told: Callable[[list[str]], None]) -> None:
         """Write recorded events, up to 500 or a megabyte a call.
@@ -87,25 +91,29 @@ class AuditEntries:
             if portions and not packed:
                 pack()
 
-        while portions or packed:
-            if not packed:
-                pack()
-            reply = self._record(*self._callers.next_call(), *packed.popleft(), meanwhile)
-            untold.append(reply.decode().split(" "))
+        caller = self._callers.take()
+        try:
+            while portions or packed:
+                if not packed:
+                    pack()
+                reply = self._record(caller.made, caller.next(), *packed.popleft(), meanwhile)
+                untold.append(reply.decode().split(" "))
+        finally:
+            self._callers.give_back(caller)
         meanwhile()
 
-    def _caller(self, owner: str) -> _Caller:
+    def _calls(self, owner: str) -> _Calls:
         prepare, build = self.client.prepare, self.client.keys.build
-        return _Caller(
+        return _Calls(
             prepare("record_event", build("owner", owner), build("recorder", owner), self._key, self._meta),
             prepare("record_one", build("recorder", owner), self._key),
         )
 
     def _record(
-        self, caller: _Caller, sequence: int, count: int, events: bytes, meanwhile: Callable[[], None] | None = None
+        self, calls: _Calls, sequence: int, count: int, events: bytes, meanwhile: Callable[[], None] | None = None
     ) -> bytes:
         arguments = pack_parts(b"%d" % sequence) + self._limit + events
-        return self.client.direct(caller.many, 2 + 2 * count, arguments, meanwhile)
+        return self.client.direct(calls.many, 2 + 2 * count, arguments, meanwhile)
 
     def epoch(self, *, patience: float | None = None) -> str:
         """The random id of the stream as it is now; empty while nothing was ever written."""

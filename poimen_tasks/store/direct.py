@@ -6,12 +6,13 @@ Taking a connection from redis-py's pool, and giving it back, costs about as muc
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
+
+from poimen_tasks.store.callers import Idle
 
 if TYPE_CHECKING:
     from redis import ConnectionPool
@@ -32,8 +33,9 @@ def pack_parts(*parts: bytes) -> bytes:
 class Direct:
     """Sends commands over connections made as those of a pool are, one a thread, kept until the thread ends.
 
-    A connection that failed in any way, an interruption between question and answer too, is closed: what may still come
-    over it is never taken for the answer to something else.
+    A connection that failed in any way, an interruption between question and answer too, is closed and not used again,
+    and what sends amid question and answer, as a signal handler may, gets another one: no answer is taken for that to
+    something else.
 
     Args:
         pool: says where to and how to connect.
@@ -41,7 +43,7 @@ class Direct:
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
-        self._mine = threading.local()
+        self._mine = Idle()
         self._all: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def send(self, command: bytes, meanwhile: Callable[[], None] | None = None) -> Any:
@@ -55,25 +57,33 @@ class Direct:
         Raises:
             RedisError: as redis-py does, also where the server had closed the connection meanwhile: send again.
         """
-        connection = self._connection()
+        connection = self._take()
         try:
             connection.send_packed_command((command,), check_health=False)
             if meanwhile is not None:
                 meanwhile()
-            return connection.read_response()
+            reply = connection.read_response()
         except ResponseError:
+            self._mine.all.append(connection)
             raise
         except BaseException:
             connection.disconnect()
             raise
+        self._mine.all.append(connection)
+        return reply
 
-    def _connection(self) -> Any:
-        mine, pid = self._mine, os.getpid()
-        if getattr(mine, "pid", None) != pid:  # a forked child has its parent's, which is not to be used
-            mine.connection = self._pool.connection_class(**self._pool.connection_kwargs)
-            mine.pid = pid
-            self._all.add(mine.connection)
-        return mine.connection
+    def _take(self) -> Any:
+        """A connection that this thread does not use just now."""
+        try:
+            connection: Any = self._mine.all.pop()
+        except IndexError:
+            pass
+        else:
+            if connection.pid == os.getpid():  # a forked child has its parent's, which is not to be used
+                return connection
+        connection = self._pool.connection_class(**self._pool.connection_kwargs)
+        self._all.add(connection)
+        return connection
 
     def close(self) -> None:
         """Close all connections; one that is needed again is opened again."""

@@ -81,8 +81,8 @@ def translate(code: str, detail: str) -> PoimenError:
 _PASSING = (
     "READONLY", "MISCONF", "LOADING", "BUSY", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "UNBLOCKED",
 )  # fmt: skip
-#: No right to it; the last is how a command within a script is refused.
-_FORBIDDEN = ("NOPERM", "NOAUTH", "WRONGPASS", "ACL failure in script")
+#: No right to it; the last two are how a command within a script is refused, the last one by Redis 7.0.
+_FORBIDDEN = ("NOPERM", "NOAUTH", "WRONGPASS", "ACL failure in script", "The user executing the script can't")
 
 
 def is_passing(error: Exception) -> bool:

@@ -1,7 +1,8 @@
 """A private Redis-compatible server on loopback, for development, the tests and the examples.
 
-It lives exactly as long as the process that started it, keeps its data in one directory (an append-only file, written
-before each reply and synced every second) and refuses writes rather than evict.
+It lives exactly as long as the process that started it, keeps its data in one directory (an append-only file, synced
+every second and written before each reply, but for two seconds at most while a sync is under way) and refuses writes
+rather than evict.
 """
 
 from __future__ import annotations

@@ -120,8 +120,11 @@ class TrackerScripts:
         self._callers = Callers(str)
 
     def _call(self, name: str, request: dict[str, Any]) -> Any:
-        owner, sequence = self._callers.next_call()
-        return self.client.call(name, request | self._unsealed, owner=owner, sequence=sequence)
+        caller = self._callers.take()
+        try:
+            return self.client.call(name, request | self._unsealed, owner=caller.made, sequence=caller.next())
+        finally:
+            self._callers.give_back(caller)
 
     def tracker_update(
         self,

@@ -156,6 +156,7 @@ class Keeper:
             lease=settings.lease,
             leave=leave,
         )
+        self.lanes.again()
         if chores.get(b"drain"):
             self._drain()
         if chores[b"leader"]:

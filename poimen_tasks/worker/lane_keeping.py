@@ -6,6 +6,7 @@ import logging
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from poimen_tasks.errors import StoreUnavailable
 from poimen_tasks.worker.ending_events import tell_lane_lost
 from poimen_tasks.worker.known_lanes import KnownLane, KnownLanes, LaneKey
 from poimen_tasks.worker.revoking import send_signal
@@ -42,6 +43,7 @@ class LaneKeeper:
         self._ended: set[LaneKey] = set()
         self._served: dict[str, None] = {}
         self._lost: SimpleQueue[tuple[LaneKey, str, str]] = SimpleQueue()
+        self._refused: list[tuple[LaneKey, str, str]] = []
 
     # -- from the worker's own loop, or any thread -----------------------------------------------------------------
 
@@ -98,9 +100,13 @@ class LaneKeeper:
             why = "paused"
         try:
             reply = self._reaper.reap(key, why=why, detail=detail)
-        except Exception:
+        except StoreUnavailable:
             # The lane is renewed until it is settled, so it must not be forgotten.
             self._lost.put(lost)
+            raise
+        except Exception:
+            # Nor must one that the store refuses keep all others waiting.
+            self._refused.append(lost)
             raise
         lane = self._known.forget(key)
         self._ended.discard(key)
@@ -108,6 +114,12 @@ class LaneKeeper:
             log.warning("lane %s slot %d was lost (%s): %s", key[0], key[1], why, detail)
             tell_lane_lost(self._events, "" if lane is None else lane.message_id, detail)
         self._reaper.tell(key[0], reply, why=why, detail=detail)
+
+    def again(self) -> None:
+        """What the store refused to settle is to be settled once more."""
+        refused, self._refused = self._refused, []
+        for lost in refused:
+            self._lost.put(lost)
 
     def settle_all_lost(self) -> None:
         """Settle all that were lost so far; raises as `settle_lost`."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from celery.worker import state as worker_state
 from celery.worker.request import Request
 
-from poimen_tasks.worker.known_lanes import KnownLane
+from poimen_tasks.worker.known_lanes import KnownLane, LaneKey
+from poimen_tasks.worker.lane_ticket import read_ticket
 from poimen_tasks.worker.pools import Pool
 
 if TYPE_CHECKING:
@@ -30,20 +31,21 @@ class LaneRequest(Request):
         if keeper is not None:
             keeper.lanes.expect(self)
 
-    def _lane_key(self) -> tuple[str, int, int]:
-        batch, slot, generation, _queue = self.args
-        return batch, slot, generation
+    def _lane_key(self) -> LaneKey | None:
+        ticket = read_ticket(self.args, self.kwargs)
+        return None if ticket is None else (ticket.batch, ticket.slot, ticket.generation)
 
     def on_accepted(self, pid: Any, time_accepted: float) -> None:
         """A child took it."""
         super().on_accepted(pid, time_accepted)
         keeper: Keeper | None = getattr(self.task, "keeper", None)
-        if keeper is not None:
+        key = self._lane_key()
+        if keeper is not None and key is not None:
             # Without processes Celery tells the number of a thread's process, or of a greenlet: nothing to be killed.
             pool: Pool = getattr(self.task, "pool", Pool())
             child = pid if pool.processes else 0
             lane = KnownLane(
-                self._lane_key(),
+                key,
                 child,
                 lambda: _kill(child),
                 is_over=self._is_over,
@@ -70,8 +72,9 @@ class LaneRequest(Request):
 
     def _tell(self, why: str, detail: str) -> None:
         keeper: Keeper | None = getattr(self.task, "keeper", None)
-        if keeper is not None:
-            keeper.lanes.lost(self._lane_key(), why, detail)
+        key = self._lane_key()
+        if keeper is not None and key is not None:
+            keeper.lanes.lost(key, why, detail)
 
 
 def _kill(pid: int) -> bool:

@@ -31,6 +31,7 @@ from poimen_tasks.worker.deployments import KNOWN, mark_of
 from poimen_tasks.worker.events import are_enabled
 from poimen_tasks.worker.keeper import Keeper
 from poimen_tasks.worker.lane_request import LaneRequest
+from poimen_tasks.worker.lane_ticket import read_ticket
 from poimen_tasks.worker.origin import install_origin
 from poimen_tasks.worker.pause_snapshots import PauseSnapshots
 from poimen_tasks.worker.plain_calls import PlainCalls
@@ -116,10 +117,14 @@ class WorkerRoom:
             typing=False,
             shared=False,
         )
-        def lane(task: Any, batch: str, slot: int, generation: int, queue: str) -> str:
-            return process.run_lane(
-                batch, slot, generation, queue, eager=bool(task.request.is_eager), message_id=task.request.id
-            )
+        def lane(task: Any, *args: Any, **kwargs: Any) -> str:
+            ticket = read_ticket(args, kwargs)
+            if ticket is None:
+                log.warning(
+                    "message %.60r of %s carries no ticket and is dropped: %.200r", task.request.id, LANE_TASK, args
+                )
+                return "no ticket"
+            return process.run_lane(*ticket, eager=bool(task.request.is_eager), message_id=task.request.id)
 
         task: Any = lane
         task.Request = LaneRequest

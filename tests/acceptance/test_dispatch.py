@@ -279,3 +279,19 @@ def test_fifty_batches_at_once(shop: ModuleType, lanes: Workers) -> None:
     for n, batch in enumerate(batches):
         assert list(batch.wait(timeout=40).results.values()) == [n + i for i in range(5)]
     assert len(shop.poimen.batches(workflow="many")) == 50
+
+
+def test_a_callback_of_a_later_round(shop: ModuleType, notes: Path) -> None:
+    """`retry_failed` opens a round with callbacks of its own; the last round's result is given (protocol 6)."""
+    batch = shop.poimen.dispatch(
+        [shop.fails_unless.s(f"{notes}.there")],
+        on_success=shop.joined.s(),
+        on_failure=shop.tell.s(str(notes), tag="failed "),
+    )
+    assert batch.wait(timeout=20).failed
+    assert batch.callback_result("on_failure", timeout=20) == "told"
+    Path(f"{notes}.there").touch()
+    assert batch.retry_failed() == 1
+    assert batch.wait(timeout=20).succeeded == 1
+    assert batch.callback_result("on_success", timeout=20) == "there"
+    assert lines(notes) == [f"failed {batch.id!r}"]

@@ -12,9 +12,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import redis
 from celery import chord, group
 
-from poimen_tasks import ItemStatus
+from poimen_tasks import ItemStatus, Poimen
+from poimen_tasks.errors import StoreRefused
 from poimen_tasks.health import Level
 from poimen_tasks.store.loader import script_names
 from poimen_tasks.store.server import EmbeddedServer
@@ -155,3 +157,23 @@ def test_a_killed_server_comes_back(shop: ModuleType, server: EmbeddedServer, no
     server.kill()
     server.restart()
     assert batch.wait(timeout=60).succeeded == 20
+
+
+def test_rights_that_are_missing(server: EmbeddedServer) -> None:
+    """Who has no right to what a script does is told by an error of ours; this Redis has its own words for it."""
+    admin = redis.Redis.from_url(server.url)
+    try:
+        admin.execute_command("ACL", "SETUSER", "reader", "on", ">pw", "%R~*", "~{reading}:layout", "+@all", "-@write")
+        admin.execute_command("ACL", "SETUSER", "writer", "on", ">pw", "~{reading}:layout", "+@all")
+        for user in ("reader", "writer"):
+            url = server.url.replace("redis://", f"redis://{user}:pw@")
+            poimen = Poimen("reading", redis_url=url, namespace="reading")
+            for _ in range(2):
+                with pytest.raises(StoreRefused, match="refuses the command"):
+                    poimen.audit.record("note", action="x", actor="a")
+            with pytest.raises(StoreRefused, match="refuses the command"):
+                poimen.tracker("t").update("T1")
+            poimen.close()
+    finally:
+        admin.execute_command("ACL", "DELUSER", "reader", "writer")
+        admin.close()

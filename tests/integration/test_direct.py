@@ -84,6 +84,59 @@ def test_work_meanwhile(store, direct):
     assert done == [1]
 
 
+def test_amid_question_and_answer(direct):
+    """Who asks while a question of the same thread waits, as a signal handler may, gets its own answer over another."""
+    mine, others = own_id(direct), []
+
+    def meanwhile():
+        others.extend((own_id(direct), ask(direct, b"inner")))
+
+    assert direct.send(pack(b"ECHO", b"outer"), meanwhile) == b"outer"
+    assert others[0] != mine
+    assert others[1] == b"inner"
+    assert {own_id(direct), own_id(direct)} <= {mine, others[0]}
+
+
+@pytest.mark.parametrize("count", [1, 700])
+def test_recorded_amid_recording(store, monkeypatch, count):
+    """What a signal handler records while its thread records is written once, and neither is refused (fault H07)."""
+    kind, inner = store.client.redis.connection_pool.connection_class, []
+    store.entries.record_event("first", b"{}")
+    read, send = kind.read_response, kind.send_packed_command
+    state = {"left": 6}
+
+    def interrupt(call, *args, **kwargs):
+        if state["left"] and not state.get("inside"):
+            state["inside"], state["left"] = True, state["left"] - 1
+            inner.append((f"in{len(inner)}", store.entries.record_event(f"in{len(inner)}", b"{}")))
+            state["inside"] = False
+        return call(*args, **kwargs)
+
+    monkeypatch.setattr(kind, "read_response", lambda *a, **k: interrupt(read, *a, **k))
+    monkeypatch.setattr(kind, "send_packed_command", lambda *a, **k: interrupt(send, *a, **k))
+    outer = []
+    if count == 1:
+        outer += [(f"out{at}", store.entries.record_event(f"out{at}", b"{}")) for at in range(20)]
+    else:
+        made = []
+        store.entries.record_events([f"out{at}" for at in range(count)], [b"{}"] * count, made.extend)
+        outer += [(f"out{at}", one) for at, one in enumerate(made)]
+    monkeypatch.undo()
+    found = {entry.fields[b"h"][5:].decode(): entry.id for entry in walk(store)}
+    assert len(inner) >= 3
+    assert found == {"first": found["first"], **dict(outer), **dict(inner)}
+    assert len(walk(store)) == 1 + len(outer) + len(inner)
+
+
+def walk(store):
+    """All entries."""
+    found, last = [], "0-0"
+    while page := store.entries.after(last):
+        found += page
+        last = page[-1].id
+    return found
+
+
 def test_a_forked_child(store):
     """A child has a connection of its own; what parent and child record both arrives, once each."""
     store.entries.record_event("before", b"{}")

@@ -28,7 +28,7 @@ def record(store, ids, payloads):
 
 def send(store, owner, *arguments):
     """One call of the script as an owner of that name; returns its reply."""
-    prepared = store.entries._caller(owner).many
+    prepared = store.entries._calls(owner).many
     return store.client.direct(prepared, len(arguments), pack_parts(*arguments))
 
 
@@ -44,10 +44,10 @@ def test_entry(store):
 
 def test_neither_way_overtakes_the_other(store):
     """What arrives late, one way or the other, is refused where its caller went on: the order stays (fault H07)."""
-    caller = store.entries._caller("owner")
+    calls = store.entries._calls("owner")
 
     def one(sequence):
-        return store.client.direct(caller.one, 3, pack_parts(sequence, b"h", EVENT))
+        return store.client.direct(calls.one, 3, pack_parts(sequence, b"h", EVENT))
 
     send(store, "owner", b"17", b"100", b"h", EVENT)
     for late in (b"15", b"16"):

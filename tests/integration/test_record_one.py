@@ -26,7 +26,7 @@ def entries(store):
 
 def send(store, sequence, header=b"h", owner="owner"):
     """One call of the script as an owner of that name; returns its reply."""
-    prepared = store.entries._caller(owner).one
+    prepared = store.entries._calls(owner).one
     return store.client.direct(prepared, 3, pack_parts(b"%d" % sequence, header, EVENT)).decode()
 
 
@@ -124,8 +124,10 @@ def test_the_stream_is_looked_at(store, monkeypatch):
         [store.entries.record_event(f"e{at}", EVENT) for at in range(16)]
     store.client.redis.delete(store.keys.build("layout"))
     monkeypatch.setattr(audit_entries, "_LOOK_SECONDS", 0.05)
-    while store.entries._callers.next_call()[1] % 16:
+    caller = store.entries._callers.take()
+    while caller.next() % 16:
         pass
+    store.entries._callers.give_back(caller)
     store.entries.record_event("looks", EVENT)
     store.entries.record_event("not yet", EVENT)
     time.sleep(0.1)

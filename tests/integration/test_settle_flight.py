@@ -31,7 +31,7 @@ def test_not_due(store, cache):
 
 def test_a_dead_caller_is_let_go(store, cache, eventually):
     """When a caller's lease has ended, an item that waited for it leads (protocol 8)."""
-    lead(cache, lease=0.02)
+    lead(cache, lease=1.0)
     park(store)
     tickets = eventually(lambda: cache.settle_flight(KEY)[1].tickets)
     assert [ticket.batch for ticket in tickets] == ["b"]
