@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.store.values import Ticket, WaitingCall
+from poimen_tasks.worker.fork_gate import GATE
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -180,7 +181,8 @@ class BrokerThread:
 
     def _safely(self, do: Callable[[], None]) -> bool:
         try:
-            do()
+            with GATE.passed():
+                do()
         except PoimenError as error:
             log.warning("keeper: %s", error)
         except Exception:

@@ -20,6 +20,8 @@ from celery.events.event import get_exchange
 from celery.utils.saferepr import saferepr
 from celery.utils.time import utcoffset
 
+from poimen_tasks.worker.fork_gate import GATE
+
 if TYPE_CHECKING:
     from celery import Celery
 
@@ -215,7 +217,8 @@ class EventStream:
         while self._buffer:
             batch = [self._buffer.popleft() for _ in range(min(_BATCH, len(self._buffer)))]
             try:
-                self._publish(batch)
+                with GATE.passed():
+                    self._publish(batch)
             except Exception as error:  # noqa: BLE001 - a transport's own errors; work must not suffer from any
                 self._disconnect()
                 self._drop(len(batch) + len(self._buffer), f"{type(error).__name__}: {error}")

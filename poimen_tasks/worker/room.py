@@ -29,6 +29,7 @@ from poimen_tasks.worker.celery_compat.pool_exit import hasten_exit
 from poimen_tasks.worker.celery_compat.stacks import quicken_requests
 from poimen_tasks.worker.deployments import KNOWN, mark_of
 from poimen_tasks.worker.events import are_enabled
+from poimen_tasks.worker.fork_gate import GATE
 from poimen_tasks.worker.keeper import Keeper
 from poimen_tasks.worker.lane_request import LaneRequest
 from poimen_tasks.worker.lane_ticket import read_ticket
@@ -171,6 +172,8 @@ class WorkerRoom:
             # A receiver's exceptions are only logged; this one ends the worker, with the text on stderr.
             raise SystemExit(str(error)) from None
         self._process.pool = self._lane_task.pool = pool
+        if pool.processes:
+            GATE.stand()
 
     def _refuse_unsafe_server(self) -> None:
         try:
