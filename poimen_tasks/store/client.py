@@ -39,7 +39,7 @@ __all__ = ["Client", "Prepared"]
 
 
 class Prepared(NamedTuple):
-    """How a call of a script begins: how many parts that are, and the parts as they are sent."""
+    """How a call of a script begins: which one, how many parts that are, and the parts as they are sent."""
 
     script: Script
     parts: int
