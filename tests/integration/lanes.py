@@ -398,21 +398,26 @@ def snapshot(store: Store) -> dict[bytes, bytes]:
     """Everything stored in the namespace but the remembered replies, as bytes to compare."""
     redis = store.client.redis
     memory = store.keys.build("owner", "").encode()
-    return {
-        key: _content(redis, key)
-        for key in sorted(redis.scan_iter(match=f"{store.keys.root}*"))
-        if not key.startswith(memory)
-    }
+    found = redis.scan_iter(match=f"{store.keys.root}*", count=1000)
+    keys = sorted(key for key in found if not key.startswith(memory))
+    with redis.pipeline(transaction=False) as pipe:
+        for key in keys:
+            pipe.type(key)
+        kinds = pipe.execute()
+        for key, kind in zip(keys, kinds, strict=True):
+            _read(pipe, key, kind)
+        return {key: _bytes(value) for key, value in zip(keys, pipe.execute(), strict=True)}
 
 
-def _content(redis: Any, key: bytes) -> bytes:
-    """A key's content; of what has no order in the order of its members: a server may move them when it is asked."""
-    kind = redis.type(key)
-    if kind == b"set":
-        return repr(sorted(redis.smembers(key))).encode()
-    if kind == b"hash":
-        return repr(sorted(redis.hgetall(key).items())).encode()
-    return bytes(redis.dump(key) or b"")
+def _read(pipe: Any, key: bytes, kind: bytes) -> None:
+    """What has no order is read, not dumped: a server may move its members when it is asked."""
+    {b"set": pipe.smembers, b"hash": pipe.hgetall}.get(kind, pipe.dump)(key)
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, (set, dict)):
+        return repr(sorted(value.items() if isinstance(value, dict) else value)).encode()
+    return bytes(value or b"")
 
 
 def holds_together(store: Store, batch: str = "b") -> bool:

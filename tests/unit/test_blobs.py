@@ -43,7 +43,13 @@ def test_single_argument_chunk_round_trip(values: list[Any], enqueued: float) ->
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.lists(VALUES, max_size=3), st.dictionaries(TEXT, VALUES, max_size=2), TEXT), min_size=1))
+@given(
+    st.lists(
+        st.tuples(st.lists(VALUES, max_size=3), st.dictionaries(TEXT, VALUES, max_size=2), TEXT),
+        min_size=1,
+        max_size=12,
+    )
+)
 def test_full_chunk_round_trip(rows: list[tuple[list[Any], dict[str, Any], str]]) -> None:
     """Keyword arguments, ids and partitions of each item survive a chunk (promise D1)."""
     calls = codec.encode_many([[args, kwargs] for args, kwargs, _ in rows], name=str)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from poimen_tasks.cli import main
 from poimen_tasks.cli.files import destination
 from poimen_tasks.cli.output import Failure
 from poimen_tasks.cli.waiting import wait_options
+from tests import nursery
 from tests.conftest import ROOT
 from tests.unit.audit_logs import build
 
@@ -125,13 +124,13 @@ def test_what_is_no_file_stays(tmp_path: Path) -> None:
 
 def test_a_disk_that_is_full(tmp_path: Path) -> None:
     """Where stdout cannot be written, that is one line, and no trace."""
-    words = [sys.executable, "-m", "poimen_tasks.cli", "audit", "query", "--json"]
+    words = ["poimen_tasks.cli", "audit", "query", "--json", "--log", str(build(tmp_path / "log", 3))]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "POIMEN_REDIS_URL": "redis://127.0.0.1:1/0"}
-    log = build(tmp_path / "log", 3)
-    with Path("/dev/full").open("wb") as full:
-        ended = subprocess.run([*words, "--log", str(log)], stdout=full, stderr=subprocess.PIPE, env=env, check=False)
-    assert ended.stderr.decode() == "error: the output cannot be written: No space left on device\n"
-    assert ended.returncode == 1
+    said = tmp_path / "said"
+    with Path("/dev/full").open("wb") as full, said.open("wb") as errors:
+        code = nursery.start(words, env=env, stdout=full, stderr=errors).wait(timeout=60)
+    assert said.read_text() == "error: the output cannot be written: No space left on device\n"
+    assert code == 1
 
 
 @click.command()
@@ -189,10 +188,9 @@ def test_nobody_reads(tmp_path: Path, words: tuple[str, ...]) -> None:
     build(tmp_path / "log", 3)
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "poimen_tasks.cli", "audit", *words, "--log", "log"]
-    found = subprocess.run(
-        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=writer, stderr=subprocess.PIPE,
-        check=False,
-    )  # fmt: skip
-    os.close(writer)
-    assert (found.returncode, found.stderr) == (141, b"")
+    command = ["poimen_tasks.cli", "audit", *words, "--log", "log"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    said = tmp_path / "said"
+    with said.open("wb") as errors, os.fdopen(writer, "wb") as pipe:
+        code = nursery.start(command, env=env, cwd=tmp_path, stdout=pipe, stderr=errors).wait(timeout=60)
+    assert (code, said.read_text()) == (141, "")
