@@ -14,6 +14,7 @@ from celery import Task
 
 from poimen_tasks import Poimen
 from poimen_tasks.store.call_scripts import CallScripts
+from tests.acceptance.noting import note
 
 poimen = Poimen("holding")
 app = poimen.celery
@@ -42,12 +43,6 @@ def die_when_parked(trap: Path) -> None:
 
 if "HOLDING_DIE_PARKED" in os.environ:
     die_when_parked(Path(os.environ["HOLDING_DIE_PARKED"]))
-
-
-def note(path: str, text: str) -> None:
-    """Append a line that is never torn: what a body leaves behind for the test to count."""
-    with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123 - append mode, one write
-        file.write(text + "\n")
 
 
 def wait_for(gate: str) -> None:

@@ -13,17 +13,12 @@ from celery import current_task
 
 from poimen_tasks import Poimen, RetryPolicy
 from poimen_tasks.context import current_item
+from tests.acceptance.noting import note
 
 poimen = Poimen("pools")
 app = poimen.celery
 # Not shared with other apps: the module is imported anew for each test.
 task = partial(poimen.task, shared=False)
-
-
-def note(path: str, text: str) -> None:
-    """Append a line that is never torn: what a body leaves behind for the test to count."""
-    with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123 - append mode, one write
-        file.write(text + "\n")
 
 
 def _lines(path: str) -> int:

@@ -13,6 +13,7 @@ from kombu import Exchange, Queue
 
 from poimen_tasks import Poimen, RetryPolicy
 from poimen_tasks.worker import known_lanes
+from tests.acceptance.noting import note
 
 poimen = Poimen("rabbit_shop")
 app = poimen.celery
@@ -33,12 +34,6 @@ def acknowledge_after(_state: Any, seconds: float) -> dict[str, float]:
 
 # Not shared with other apps: the module is imported anew for each test module.
 task = partial(poimen.task, shared=False)
-
-
-def note(path: str, text: str) -> None:
-    """Append a line that is never torn."""
-    with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123 - append mode, one write
-        file.write(text + "\n")
 
 
 @task

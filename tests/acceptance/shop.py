@@ -14,6 +14,7 @@ from typing import Any
 from celery.exceptions import Ignore, Reject
 
 from poimen_tasks import CachePolicy, Cancelled, Paused, Poimen, RetryPolicy, policy
+from tests.acceptance.noting import note
 
 poimen = Poimen("shop")
 app = poimen.celery
@@ -21,12 +22,6 @@ if soft := os.environ.get("SHOP_SOFT"):
     app.conf.worker_soft_shutdown_timeout = float(soft)
 # Not shared with other apps: the module is imported anew for each test.
 task = partial(poimen.task, shared=False)
-
-
-def note(path: str, text: str) -> None:
-    """Append a line that is never torn: what a body leaves behind for the test to count."""
-    with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123 - append mode, one write
-        file.write(text + "\n")
 
 
 def _until(ready: Callable[[], bool], seconds: float = 120.0) -> None:

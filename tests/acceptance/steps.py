@@ -13,17 +13,12 @@ from celery import chain, chord, group, signals
 from celery.exceptions import Ignore
 
 from poimen_tasks import Poimen, RetryPolicy
+from tests.acceptance.noting import note
 
 poimen = Poimen("steps")
 app = poimen.celery
 app.conf.result_backend = os.environ.get("STEPS_RESULTS", app.conf.result_backend)
 task = partial(poimen.task, shared=False)
-
-
-def note(path: str, text: str) -> None:
-    """Append a line that is never torn: what a body leaves behind for the test to count."""
-    with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123 - append mode, one write
-        file.write(text + "\n")
 
 
 @task
