@@ -52,7 +52,7 @@ CASES: dict[str, tuple[Make, type[PoimenError], str]] = {
     "nested chord": (lambda m: [chord([m.add.s(1, 1)], m.total.s())], UnsupportedWork, "chord"),
     "chain of two": (lambda m: [chain(m.add.s(1, 1), m.add.s(2))], UnsupportedWork, "chain of 2"),
     "empty group as a body": (lambda m: chord([m.add.s(1, 1)], group()), PoimenError, "group"),
-    "task with a rate limit": (lambda m: [limited(m).s()], UnsupportedWork, "rate_limit"),
+    "task with a rate limit": (lambda m: [limited(m).s()], UnsupportedWork, "rate_limit"),  # fault E05
     "arguments that do not fit": (lambda m: [m.add.s(1)], UnsupportedWork, "arguments do not fit"),
     "unknown option": (lambda m: [m.add.s(1, 1).set(compression="zlib")], UnsupportedWork, "compression"),
     "a string": (lambda _: "abc", UnsupportedWork, "str"),
