@@ -52,7 +52,7 @@ CASES: dict[str, tuple[Make, type[PoimenError], str]] = {
     "nested chord": (lambda m: [chord([m.add.s(1, 1)], m.total.s())], UnsupportedWork, "chord"),
     "chain of two": (lambda m: [chain(m.add.s(1, 1), m.add.s(2))], UnsupportedWork, "chain of 2"),
     "empty group as a body": (lambda m: chord([m.add.s(1, 1)], group()), PoimenError, "group"),
-    "task with a rate limit": (lambda m: [limited(m).s()], UnsupportedWork, "rate_limit"),  # fault E05
+    "task with a rate limit": (lambda m: [limited(m).s()], UnsupportedWork, "rate_limit"),
     "arguments that do not fit": (lambda m: [m.add.s(1)], UnsupportedWork, "arguments do not fit"),
     "unknown option": (lambda m: [m.add.s(1, 1).set(compression="zlib")], UnsupportedWork, "compression"),
     "a string": (lambda _: "abc", UnsupportedWork, "str"),
@@ -110,7 +110,7 @@ def keys(shop: ModuleType) -> set[bytes]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_work_is_checked_before_anything_is_written(shop: ModuleType, case: str) -> None:
-    """The error names item, fault and what is allowed; the store is untouched (faults A08, A15, F04, F05)."""
+    """The error names item, fault and what is allowed; the store is untouched (faults A08, A15, E05, F04, F05)."""
     make, error, text = CASES[case]
     work, before = make(shop), keys(shop)
     with pytest.raises(error, match=text):

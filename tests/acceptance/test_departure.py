@@ -33,7 +33,7 @@ def graceful(workers: Workers, grace: float | None, **options: Any) -> Any:
 def test_sigterm(own_shop: ModuleType, workers: Workers, notes: Path, pool: str) -> None:
     """SIGTERM: nothing begins any more, what runs finishes, the workflow is kept on disk, exit code 0 (promise P11).
 
-    Whatever was prefetched goes back, on threads too (fault B10).
+    Nothing that waits in its hands runs first, on threads either (fault B10).
     """
     worker = graceful(workers, None, pool=pool)
     batch = own_shop.poimen.dispatch(marked(own_shop, notes, range(20), 0.5), workflow="wf-term", concurrency=2)
