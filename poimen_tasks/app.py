@@ -83,7 +83,6 @@ class Poimen:
         self._stores: dict[int, Store] = {}
         self._room = WorkerRoom(self.celery, self._make_store)
         publisher = self._room.publisher
-        register_callback_task(self.celery)
         #: The result cache.
         self.cache = Cache(self._load_settings, self._store, publisher.landed)
         #: Snapshots of workflows: taken, kept, brought back.
@@ -96,6 +95,7 @@ class Poimen:
         )
         #: The audit log.
         self.audit = Audit(self._load_settings, self._store)
+        register_callback_task(self._runtime)
         register_each(self._runtime)
 
     @property

@@ -46,6 +46,7 @@ _ACTIONS = {
     "batch.completed": "batch {b} is over: all {total} items succeeded",
     "batch.failed": "batch {b} is over: {ok} of {total} items succeeded",
     "batch.cancelled": "batch {b} is over: it was cancelled",
+    "batch.collected": "the canvas behind batch {b} is settled: {how}",
     "callback.opened": "the {kind} callback of batch {b} may run",
     "callback.finished": "the {kind} callback of batch {b} is over",
     "item.cancelled": "item {item} did not start: its batch {b} was cancelled",

@@ -34,7 +34,7 @@ from poimen_tasks.cli import (
     worker,
 )
 from poimen_tasks.cli.given import refuse_empty
-from poimen_tasks.cli.output import APP, PIPE_GONE, Failure
+from poimen_tasks.cli.output import APP, INTERRUPTED, PIPE_GONE, Failure
 from poimen_tasks.errors import PoimenError
 
 __all__ = ["main"]
@@ -56,6 +56,8 @@ class _Commands(click.Group):
             raise click.exceptions.Exit(PIPE_GONE) from None
         except PoimenError as error:
             raise Failure.of(error) from error
+        except KeyboardInterrupt as error:  # Click's own answer is 1, and two lines
+            raise Failure("interrupted", kind="KeyboardInterrupt", exit_code=INTERRUPTED) from error
         except OSError as error:
             if error.errno not in _FULL:  # anything else is a fault of ours
                 raise

@@ -20,17 +20,18 @@ from poimen_tasks.codec import jsonable
 from poimen_tasks.errors import PoimenError
 
 __all__ = [
-    "APP", "MISUSED", "PIPE_GONE", "TIMED_OUT", "Failure", "console", "duration", "facts", "json_line", "json_option",
-    "keep_stdout_clean", "limit_of", "one_line", "print_json", "screen_width", "share", "since", "state_text",
-    "when", "wide", "with_app",
+    "APP", "INTERRUPTED", "MISUSED", "PIPE_GONE", "TIMED_OUT", "Failure", "console", "duration", "facts", "json_line",
+    "json_option", "keep_stdout_clean", "limit_of", "one_line", "print_json", "screen_width", "share", "since",
+    "state_text", "when", "wide", "with_app",
 ]  # fmt: skip
 
 #: Where the context keeps the app.
 APP = "poimen_tasks.app"
 _JSON = "poimen_tasks.json"
 _CLEAN = "poimen_tasks.clean_stdout"
-#: Exit codes besides 0 and 1: the command was misused, the time that it was given ran out, nobody reads its output.
-MISUSED, TIMED_OUT, PIPE_GONE = 2, 124, 141
+#: Exit codes besides 0 and 1: the command was misused, the time that it was given ran out, Ctrl-C, nobody reads its
+#: output.
+MISUSED, TIMED_OUT, INTERRUPTED, PIPE_GONE = 2, 124, 130, 141
 _WIDE = 110
 _PIPED = 1_000
 _ENDLESS = 1_000_000

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from poimen_tasks.cli.cancel import default_actor
+from poimen_tasks.cli.given import refuse_to_ask
 from poimen_tasks.cli.loading import app_options, load, load_without_tasks
 from poimen_tasks.cli.output import Failure, console, facts, json_option, one_line, print_json, since, when
 from poimen_tasks.cli.tables import table
@@ -200,9 +201,15 @@ def restore(
 @app_options
 @json_option
 @click.argument("workflow")
-def delete(*, app: str | None, directory: Path | None, as_json: bool, workflow: str) -> None:
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(*, app: str | None, directory: Path | None, as_json: bool, workflow: str, yes: bool) -> None:
     """Remove every snapshot of WORKFLOW. The workflow itself is not touched. The app is optional."""
-    count = load_without_tasks(app, directory).snapshots.delete(workflow)
+    refuse_to_ask(as_json=as_json, yes=yes)
+    snapshots = load_without_tasks(app, directory).snapshots
+    if not yes:
+        where = snapshots.directory
+        click.confirm(f"remove every snapshot of workflow {workflow!r} from {where}?", abort=True, err=True)
+    count = snapshots.delete(workflow)
     if not count:
         raise Failure(f"workflow {workflow!r} has no snapshot", kind="SnapshotNotFound")
     if as_json:

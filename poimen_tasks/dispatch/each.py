@@ -15,6 +15,7 @@ from celery.exceptions import Ignore
 from poimen_tasks import codec
 from poimen_tasks.dispatch.batch import Batch
 from poimen_tasks.dispatch.canvas import Map, StarMap, is_series
+from poimen_tasks.dispatch.collecting import refuse_collected, settle_collected
 from poimen_tasks.dispatch.copies import claim_going_on, has_gone_on, put_off, settle_going_on
 from poimen_tasks.dispatch.dispatcher import dispatch
 from poimen_tasks.dispatch.handover import digest, hand_over, inherited, name_of
@@ -111,14 +112,17 @@ class _Step(Task):  # type: ignore[type-arg]  # the stubs' parameters do not exi
 
 
 class _Collect(Task):  # type: ignore[type-arg]
-    """A task that leaves a mark when the canvas has gone on."""
+    """A task that leaves a mark when the canvas has gone on: in the result backend, and with the batch."""
 
     abstract = True
+    runtime: Runtime
 
     def after_return(self, status: str, *_: Any) -> None:
         """The outcome is stored, and what follows is published."""
         if status in states.READY_STATES:
-            settle_going_on(self, (self.request.args or ())[0])
+            (batch,) = self.request.args or ()
+            settle_going_on(self, batch)
+            settle_collected(self.runtime, batch)
 
 
 def register_each(runtime: Runtime) -> None:
@@ -135,10 +139,11 @@ def register_each(runtime: Runtime) -> None:
         _begin(runtime, step, work, asked)
         raise Ignore("its batch goes on with the canvas")
 
-    @runtime.app.task(name=COLLECT_TASK, base=_Collect, typing=False, **options)
+    @runtime.app.task(name=COLLECT_TASK, base=_Collect, runtime=runtime, typing=False, **options)
     def collect(step: Any, batch: str) -> list[Any]:
         """The results of the batch, in item order."""
         try:
+            refuse_collected(runtime, step, batch)
             results = _results(Batch(runtime, batch), timeout=0)
         except BatchTimeout:
             raise Ignore("failed items run again: the end of that round goes on") from None

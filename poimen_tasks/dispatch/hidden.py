@@ -15,14 +15,17 @@ from kombu.exceptions import OperationalError
 from kombu.utils import json
 
 from poimen_tasks import codec
+from poimen_tasks.dispatch.collecting import collect_of, publish_until_collected
 from poimen_tasks.dispatch.routing import ROUTE_OPTIONS, Router
 from poimen_tasks.dispatch.signatures import CANVAS, EACH_TASK, INTERNAL_OPTIONS, plain_signature
-from poimen_tasks.errors import SerializationError
+from poimen_tasks.errors import SerializationError, StoreUnavailable
 from poimen_tasks.store.chunk_blob import KIND_FULL, encode_chunk
 from poimen_tasks.store.scripts import pack_parts
 
 if TYPE_CHECKING:
     from celery import Celery
+
+    from poimen_tasks.dispatch.runtime import Runtime
 
 __all__ = ["CALLBACK_TASK", "KINDS", "encode_callback", "hidden_id", "pack_canvas", "register_callback_task"]
 
@@ -41,24 +44,29 @@ def hidden_id(batch: str, kind: str, round_: int) -> str:
     return f"{batch}@{kind}.{round_}"
 
 
-def register_callback_task(app: Celery) -> None:
+def register_callback_task(runtime: Runtime) -> None:
     """Register the task that publishes a canvas given as a callback."""
+    app = runtime.app
 
     @app.task(
         name=CALLBACK_TASK,
+        bind=True,
         ignore_result=True,
         typing=False,
         shared=False,
         # Nobody else publishes it: while the broker is away it is tried again.
-        autoretry_for=(OperationalError, OSError),
+        autoretry_for=(OperationalError, OSError, StoreUnavailable),
         retry_backoff=True,
         retry_backoff_max=30,
         max_retries=None,
     )
-    def publish_canvas(*arguments: Any) -> str:
+    def publish_canvas(callback: Any, *arguments: Any) -> str:
         """Called with the canvas last, and before it what the callback is given."""
         *given, canvas = arguments
         made: Any = maybe_signature(json.loads(canvas) if isinstance(canvas, str) else canvas, app=app)
+        collect = collect_of(made)
+        if collect is not None:
+            return publish_until_collected(runtime, callback, made, collect)
         return str(made.apply_async(tuple(given)).id)
 
 

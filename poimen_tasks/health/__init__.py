@@ -18,7 +18,7 @@ from poimen_tasks.health.cache import check_cache
 from poimen_tasks.health.celery_settings import check_celery
 from poimen_tasks.health.environment import check_environment
 from poimen_tasks.health.finding import Finding, Level
-from poimen_tasks.health.fleet import LIVE, check_slots, check_workers
+from poimen_tasks.health.fleet import LIVE, check_ears, check_slots, check_workers
 from poimen_tasks.health.pauses import check_pauses
 from poimen_tasks.health.repairs import Publish, Repairs
 from poimen_tasks.health.server import check_server, no_server
@@ -39,6 +39,7 @@ __all__ = [
     "check_batches",
     "check_cache",
     "check_celery",
+    "check_ears",
     "check_environment",
     "check_leftovers",
     "check_pauses",
@@ -101,6 +102,7 @@ def _look_over(
     served = {queue for worker in workers if now - worker.seen <= LIVE for queue, _ in worker.offers}
     batches, findings = check_batches(store, survey, served, repairs, progress)
     yield from check_workers(workers, now, waiting=batches)
+    yield from check_ears(survey, workers, now)
     yield from findings
     progress("slots of the fleet")
     yield check_slots(store, repairs)
@@ -127,7 +129,9 @@ def glance(store: Store) -> Iterator[Finding]:
         yield from check_server(facts, store.client.url)
         if facts.layout in (None, str(LAYOUT)):
             waiting = sum(1 for _ in islice(survey.open_batches(), MOST_COUNTED))
-            yield from check_workers(store.reads.workers(), store.reads.now(), waiting=waiting)
+            workers, now = store.reads.workers(), store.reads.now()
+            yield from check_workers(workers, now, waiting=waiting)
+            yield from check_ears(survey, workers, now)
             yield from check_audit(store.audit.describe_audit(), store.settings)
     except (StoreUnavailable, StoreRefused) as error:
         yield no_server(error)

@@ -11,11 +11,15 @@ from poimen_tasks.store.reads import WorkerInfo
 
 if TYPE_CHECKING:
     from poimen_tasks.store import Store
+    from poimen_tasks.store.survey import Survey
 
-__all__ = ["LIVE", "check_slots", "check_workers", "drift_in_words"]
+__all__ = ["LIVE", "check_ears", "check_slots", "check_workers", "drift_in_words"]
 
 #: Seconds after its last sign of life for which a worker counts as alive.
 LIVE = 6.0
+
+#: A ticket was looked for so often: 62 times `POIMEN_TICKET_OVERDUE` / 2 have passed, a minute.
+_IN_VAIN = 5
 
 #: Slots of the whole fleet that are compared in one step of the server.
 MOST_SLOTS = 20_000
@@ -48,6 +52,18 @@ def check_workers(workers: Sequence[WorkerInfo], now: float, *, waiting: int) ->
             text,
             "start one: `poimen worker -A APP -c 4`",
         )
+
+
+def check_ears(survey: Survey, workers: Sequence[WorkerInfo], now: float) -> Iterator[Finding]:
+    """Workers that say they live, and take no message of those that wait: nothing runs meanwhile."""
+    served = {queue for worker in workers if now - worker.seen <= LIVE for queue, _ in worker.offers}
+    for queue, count in sorted(survey.untaken(tries=_IN_VAIN).items()):
+        if queue in served:
+            yield Finding(
+                Level.ERROR, "workers", queue,
+                f"{count} tickets wait in this queue for a minute, workers that serve it are alive, and nothing runs",
+                "they take no messages: look at their logs and at the broker, and start them anew",
+            )  # fmt: skip
 
 
 def check_slots(store: Store, repairs: Repairs | None) -> Finding:

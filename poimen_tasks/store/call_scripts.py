@@ -15,6 +15,8 @@ __all__ = ["CallScripts", "PlainCall"]
 
 _PARK_PATIENCE = 600.0
 _MOST_RENEWED = 500
+#: How much longer than a ticket the message behind a batch may take: nobody can tell it from one that is lost.
+_COLLECT_PATIENCE, _LONGEST_PATIENCE = 5, 600.0
 
 
 class PlainCall(NamedTuple):
@@ -130,6 +132,25 @@ class CallScripts:
         for at in range(0, len(ids), _MOST_RENEWED):
             found += self._once("revoke_calls", {"ids": list(ids[at : at + _MOST_RENEWED])})[b"parked"]
         return found
+
+    def await_collect(self, batch: str, *, sent: bool = False) -> tuple[str, bool]:
+        """What is to be done about the message behind a batch that is a step of a canvas.
+
+        Args:
+            batch: its id.
+            sent: the message was published just now.
+
+        Returns:
+            `over`, `due` (publish it) or `sent` (wait), and whether it was published before.
+        """
+        patience = min(_LONGEST_PATIENCE, _COLLECT_PATIENCE * self.client.settings.ticket_overdue)
+        request = {"b": batch, "sent": sent, "patience": patience, "longest": _LONGEST_PATIENCE}
+        reply = self._once("await_collect", request)
+        return reply[b"state"].decode(), bool(reply.get(b"again"))
+
+    def settle_collect(self, batch: str, *, how: str = "collected") -> bool:
+        """The canvas behind a batch has gone on, or was `revoked`. False when that was known, or there is no batch."""
+        return bool(self._once("settle_collect", {"b": batch, "how": how})[b"first"])
 
     def renew_calls(self, fields: Sequence[str], *, lease: float) -> int:
         """Plain calls run still. Returns how many were registered."""

@@ -103,10 +103,18 @@ class Client:
         self.redis.close()
         self.redis.connection_pool.disconnect()
 
-    def read(self, call: Callable[[Any], Any], *, patience: float | None = None, wait_out: bool = False) -> Any:
+    def read(
+        self,
+        call: Callable[[Any], Any],
+        *,
+        patience: float | None = None,
+        wait_out: bool = False,
+        give_up: Callable[[], bool] = lambda: False,
+    ) -> Any:
         """Run a command that changes nothing, again while the server does not answer, for `patience` seconds.
 
-        With `wait_out` also while it answers that it takes no writes for now, as between a failover and its end.
+        With `wait_out` also while it answers that it takes no writes for now, as between a failover and its end. Asked
+        after each attempt, `give_up` ends it sooner.
         """
         deadline = time.monotonic() + (self.settings.connect_timeout if patience is None else patience)
         pause = 0.05
@@ -119,10 +127,10 @@ class Client:
             except (RedisConnectionError, RedisTimeoutError) as error:
                 # No attempt is begun that, as long as the last one, would end too late.
                 now = time.monotonic()
-                if now + pause + (now - began) > deadline:
+                if now + pause + (now - began) > deadline or give_up():
                     self._unavailable(error)
             except ResponseError as error:
-                if not wait_out or not is_passing(error) or time.monotonic() + pause > deadline:
+                if not wait_out or not is_passing(error) or time.monotonic() + pause > deadline or give_up():
                     self._refused(error)
                 self.redis.connection_pool.disconnect()  # the name may lead to another server by now
             time.sleep(pause)
@@ -138,6 +146,7 @@ class Client:
         payloads: tuple[bytes, ...] = (),
         patience: float | None = None,
         wait_out: bool = False,
+        give_up: Callable[[], bool] = lambda: False,
     ) -> Any:
         """Run a script; a lost reply is asked for again under the same owner and sequence.
 
@@ -149,7 +158,12 @@ class Client:
         script = load_script(name)
         packed = msgpack.packb(request, use_bin_type=False)  # the server's Lua library reads no bin type
         arguments = (self._layout, self.keys.root, owner, sequence, packed, *payloads)
-        reply = self.read(lambda redis: self._evaluate(redis, script, arguments), patience=patience, wait_out=wait_out)
+        reply = self.read(
+            lambda redis: self._evaluate(redis, script, arguments),
+            patience=patience,
+            wait_out=wait_out,
+            give_up=give_up,
+        )
         return msgpack.unpackb(reply, raw=True, strict_map_key=False)
 
     def lean(self, name: str, *arguments: bytes | str) -> bytes | None:

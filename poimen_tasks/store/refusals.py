@@ -63,6 +63,13 @@ _TRANSLATIONS: dict[str, tuple[type[PoimenError], str]] = {
         StoreRefused,
         "the state of task {!r} cannot be read: somebody wrote over it. `poimen doctor --repair` removes it",
     ),
+    "FOREIGN": (
+        StoreRefused,
+        (
+            "key {!r} holds something that this package did not write: somebody wrote over it, or uses this namespace "
+            "for something else. Rename or delete it (RENAME, DEL), or set POIMEN_NAMESPACE to a name that is free"
+        ),
+    ),
     "TOO_MANY": (InvalidArgument, "{} items at once are too many: at most 500 a call"),
     "PARTS": (
         InvalidArgument,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgpack
@@ -272,11 +272,13 @@ class Scripts:
         sequence: int,
         payloads: tuple[bytes, ...],
         patience: float,
+        give_up: Callable[[], bool] = lambda: False,
     ) -> dict[bytes, Any]:
         """A lane's step (`step`), or its report without a claim (`finish`)."""
         request |= self._bounds
         if "f" in request and request["f"].get("c"):
             request["limits"] = self._limits
         return self.client.call(  # type: ignore[no-any-return]
-            name, request, owner=token, sequence=sequence, payloads=payloads, patience=patience, wait_out=True
-        )
+            name, request, owner=token, sequence=sequence, payloads=payloads, patience=patience, wait_out=True,
+            give_up=give_up,
+        )  # fmt: skip

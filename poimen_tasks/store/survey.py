@@ -93,6 +93,22 @@ class Survey:
                     yield from self._open_callbacks(batch, int(round_ or 0))
             at += _SLICE
 
+    def untaken(self, *, tries: int) -> dict[str, int]:
+        """Tickets that nobody takes though nothing runs: how many a queue; empty while any lane or plain call runs.
+
+        Args:
+            tries: as often must a ticket have been looked for in vain, each time after twice as long.
+        """
+        build = self._keys.build
+        tickets = self._client.read(lambda redis: _taken(redis, build))
+        slots = [(build("slots", batch), slot) for batch, slot in (_text(one).split("\t") for one in tickets)]
+        found = dict[str, int]()
+        for value in self._client.read(lambda redis: _values(redis, slots)) if slots else ():
+            state, _, looked, queue = (*_text(value or b"").split("|", 3), "", "", "", "")[:4]
+            if state == "T" and looked.isdecimal() and int(looked) >= tries:
+                found[queue] = found.get(queue, 0) + 1
+        return found
+
     def unrecorded(self) -> list[str]:
         """Batches that are listed and have no record: expired, or lost."""
         at, missing = 0, list[str]()
@@ -170,6 +186,23 @@ def glob(text: str) -> str:
 
 def _scan(redis: Redis, cursor: int, pattern: str) -> tuple[int, list[bytes]]:
     return redis.scan(cursor, match=pattern, count=_SCAN)  # type: ignore[return-value]
+
+
+def _taken(redis: Redis, build: Callable[[str], str]) -> list[bytes]:
+    """Tickets that are out, of which there is time to look at some; none where anything runs."""
+    pipeline = redis.pipeline(transaction=False)
+    pipeline.zcard(build("leases"))
+    pipeline.hlen(build("running_calls"))
+    pipeline.zrange(build("tickets"), 0, _SLICE - 1)
+    lanes, calls, tickets = pipeline.execute()
+    return [] if lanes or calls else tickets
+
+
+def _values(redis: Redis, fields: list[tuple[str, str]]) -> list[bytes | None]:
+    pipeline = redis.pipeline(transaction=False)
+    for key, field in fields:
+        pipeline.hget(key, field)
+    return pipeline.execute()
 
 
 def _look(redis: Redis, pairs: list[tuple[str, str]]) -> list[tuple[int, bool]]:

@@ -5,6 +5,9 @@ each has a process of its own, ended: what they hold goes back as if it had not 
 over are kept on disk.
 
 Celery's part goes on beside it: a warm shutdown waits for the pool, a cold one ends it.
+
+A store that is away does not hold it up: lanes wait a while for it to take what they have to report, and then give that
+up, as if the worker had been killed. What they ran runs again.
 """
 
 from __future__ import annotations
@@ -16,12 +19,14 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from poimen_tasks.errors import PoimenError
+from poimen_tasks.errors import PoimenError, StoreUnavailable
+from poimen_tasks.worker.leaving import longest_wait
 
 if TYPE_CHECKING:
     from poimen_tasks.pause.snapshots import Snapshots
     from poimen_tasks.store import Store
     from poimen_tasks.worker.keeper import Keeper
+    from poimen_tasks.worker.known_lanes import KnownLane
     from poimen_tasks.worker.shared import SharedState
 
 __all__ = ["SETTLING", "Departure"]
@@ -55,8 +60,10 @@ class Departure:
         self._snapshots = snapshots
         self._grace = grace
         self._deadline = float("inf")
-        self._heard_at = 0.0
+        self._heard_at = self._begun_at = 0.0
+        self._away = longest_wait(keeper.store.settings)
         self._begun = threading.Lock()
+        self._told = False
         self._cold = False
         # Not a daemon: the process does not end before what it runs is settled, however Celery ends.
         self._thread = threading.Thread(target=self._run, name="poimen-departure", daemon=False)
@@ -75,7 +82,8 @@ class Departure:
             self._deadline = min(self._deadline, monotonic() + max(0.0, min(limits)))
         if self._begun.acquire(blocking=False):
             log.info("leaving: no further item begins here, %d lanes end", len(self._keeper.lanes.all()))
-            self._heard_at = monotonic() + _HEARING
+            self._begun_at = monotonic()
+            self._heard_at = self._begun_at + _HEARING
             # The interpreter is on its way out; or the signal came while gevent's loop ran, which must not wait for the
             # thread to say that it has started: it is under way then.
             with suppress(RuntimeError, AssertionError):
@@ -106,11 +114,21 @@ class Departure:
     def _wait(self, until: Callable[[], float]) -> bool:
         """Wait for the lanes to end, those too of which this process is yet to hear. False when the time is over."""
         pause, lanes = threading.Event(), self._keeper.lanes
-        while lanes.all() or (lanes.are_coming() and monotonic() < self._heard_at):
+        while self._lanes() or (lanes.are_coming() and monotonic() < self._heard_at):
             if monotonic() >= until():
                 return False
             pause.wait(_POLL)
         return True
+
+    def _lanes(self) -> list[KnownLane]:
+        """The lanes that hold it up: all that are not settled, or while the store is away those that run."""
+        lanes = self._keeper.lanes.all()
+        if monotonic() - max(self._begun_at, self._keeper.answered_at) < self._away:
+            return lanes
+        if lanes and not self._told:
+            self._told = True
+            log.warning("the store is away: %d lanes give up what they cannot report", len(lanes))
+        return [lane for lane in lanes if not (lane.is_over() or lane.has_died())]
 
     def _end_lanes(self) -> None:
         for lane in self._keeper.lanes.all():
@@ -130,6 +148,9 @@ def _keep_workflows(store: Store, snapshots: Snapshots, batches: list[str]) -> N
             snapshot = snapshots.create(workflow, actor=ACTOR, reason="the worker leaves")
             kept.add(workflow)
             log.info("workflow %s is kept in snapshot %s", workflow, snapshot.id)
+        except StoreUnavailable as error:
+            log.warning("no workflow is kept: %s", error)
+            return  # nor does it answer about the others, of which there may be thousands
         except PoimenError as error:
             log.warning("batch %s: its workflow was not kept: %s", batch, error)
 

@@ -44,6 +44,7 @@ class Keeper:
         lanes: those of its worker.
         calls: and the plain calls.
         revocations: items that are to be revoked.
+        answered_at: when the store last answered, in seconds of `monotonic`.
 
     Args:
         store: its own; nobody else uses it.
@@ -81,6 +82,7 @@ class Keeper:
         self.name = name
         self.store = store
         self._offers = offers
+        self.answered_at = monotonic()
         self._details = msgpack.packb({**details, "pid": os.getpid()})
         self._depths = depths
         self._shared = shared
@@ -122,6 +124,7 @@ class Keeper:
                 if monotonic() >= next_tick:
                     next_tick = monotonic() + tick
                     self._beat(leave=False)
+                    self.answered_at = monotonic()
             except PoimenError as error:
                 log.warning("keeper: %s", error)
                 self._stopping.wait(tick)

@@ -14,6 +14,7 @@ from poimen_tasks.store.values import Part, Ticket
 from poimen_tasks.worker.claim import Claim
 from poimen_tasks.worker.host import LaneHost
 from poimen_tasks.worker.lane_events import LaneEvents
+from poimen_tasks.worker.leaving import until_given_up
 from poimen_tasks.worker.report import LaneReport
 
 __all__ = ["LaneSteps"]
@@ -111,6 +112,7 @@ class LaneSteps:
                 sequence=self._sequence,
                 payloads=payloads,
                 patience=_REPORT_PATIENCE,
+                give_up=until_given_up(self.host.leaving, self.host.store.settings),
             )
             if reply[b"s"] != b"late":
                 self._confirmed = perf_counter()

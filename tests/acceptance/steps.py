@@ -219,3 +219,21 @@ def die_once_after(sender: Any = None, **_: Any) -> None:
 
 
 signals.task_postrun.connect(die_once_after)
+
+
+def lose_once(sender: Any = None, **_: Any) -> None:
+    """The first message of the named task is taken from its queue and thrown away, as by a connection that is cut."""
+    name, mark = os.environ.get("STEPS_LOSE", ""), Path(os.environ.get("STEPS_LOST", ""))
+    if name:
+        take = sender.strategies[name]
+
+        def strategy(message: Any, *rest: Any, **options: Any) -> Any:
+            if mark.exists():
+                return take(message, *rest, **options)
+            mark.touch()
+            return message.ack()
+
+        sender.strategies[name] = strategy
+
+
+signals.worker_ready.connect(lose_once)

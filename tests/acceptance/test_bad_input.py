@@ -110,7 +110,7 @@ def keys(shop: ModuleType) -> set[bytes]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_work_is_checked_before_anything_is_written(shop: ModuleType, case: str) -> None:
-    """The error names item, fault and what is allowed; the store is untouched (faults A08, A15, F04, F05)."""
+    """The error names item, fault and what is allowed; the store is untouched (faults A08, A15, E05, F04, F05)."""
     make, error, text = CASES[case]
     work, before = make(shop), keys(shop)
     with pytest.raises(error, match=text):

@@ -39,7 +39,10 @@ def test_a_process_that_is_told_to_end_is_lost(shop: ModuleType, lanes: Workers,
 
 
 def test_a_poison_pill_is_given_up(shop: ModuleType, notes: Path) -> None:
-    """An item that always kills its process fails as WorkerLost after a few runs; no other is blamed (fault B03)."""
+    """An item that always kills its process fails as WorkerLost after a few runs; no other is blamed (fault B03).
+
+    The worker serves on when it lost one process after another (fault B04).
+    """
     batch = shop.poimen.dispatch([shop.dies.s(str(notes)), *(shop.add.s(i, 0) for i in range(40))])
     report = batch.wait(timeout=60)
     assert (report.succeeded, report.failed) == (40, 1)

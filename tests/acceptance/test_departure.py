@@ -31,7 +31,10 @@ def graceful(workers: Workers, grace: float | None, **options: Any) -> Any:
 # ------------------------------------------------------------------------------------------ SIGTERM
 @pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
 def test_sigterm(own_shop: ModuleType, workers: Workers, notes: Path, pool: str) -> None:
-    """SIGTERM: nothing begins any more, what runs finishes, the workflow is kept on disk, exit code 0 (promise P11)."""
+    """SIGTERM: nothing begins any more, what runs finishes, the workflow is kept on disk, exit code 0 (promise P11).
+
+    Nothing that waits in its hands runs first, on threads either (fault B10).
+    """
     worker = graceful(workers, None, pool=pool)
     batch = own_shop.poimen.dispatch(marked(own_shop, notes, range(20), 0.5), workflow="wf-term", concurrency=2)
     eventually(lambda: len(lines(notes)) >= 2)
@@ -133,7 +136,7 @@ def test_a_cold_shutdown_of_solo(own_shop: ModuleType, workers: Workers, notes: 
 def test_a_cold_shutdown(own_shop: ModuleType, workers: Workers, notes: Path, how: str) -> None:
     """SIGQUIT, a SIGTERM that is mapped to it, or SIGQUIT behind SIGTERM: bodies are ended in time, and run again.
 
-    The workflow is kept, and no attempt is counted (fault B08).
+    The workflow is kept, and no attempt is counted (faults B08, B09).
     """
     soft = {"SHOP_SOFT": "4", **({"REMAP_SIGTERM": "SIGQUIT"} if how == "REMAP_SIGTERM" else {})}
     worker = graceful(workers, None, env=soft)

@@ -70,7 +70,7 @@ def test_health(run: Run, monkeypatch: pytest.MonkeyPatch, bad: tuple[Path, str]
 def test_data_dir(run: Run, monkeypatch: pytest.MonkeyPatch, bad: tuple[Path, str]) -> None:
     """A data directory that is none is told by the commands of snapshots, and by the private server."""
     monkeypatch.setenv("POIMEN_DATA_DIR", str(bad[0]))
-    for words in (["snapshot", "list"], ["snapshot", "show", "w"], ["snapshot", "delete", "w"]):
+    for words in (["snapshot", "list"], ["snapshot", "show", "w"], ["snapshot", "delete", "w", "--yes"]):
         found = run(*words)
         assert (found.exit_code, found.stderr.count("\n")) == (1, 1)
         assert f"{bad[1]}; set POIMEN_DATA_DIR, or --dir, to another" in found.stderr

@@ -330,7 +330,7 @@ def test_a_batch_may_go_on_with_a_batch(steps: ModuleType, notes: Path) -> None:
 @pytest.fixture
 def worker_env(worker_env: dict[str, str]) -> dict[str, str]:
     """Short leases, because these tests wait for them to end."""
-    return {**worker_env, "POIMEN_LEASE": "1.0", "POIMEN_TICK": "0.2", "POIMEN_TICKET_OVERDUE": "0.5"}
+    return {**worker_env, "POIMEN_LEASE": "1.0", "POIMEN_TICK": "0.2", "POIMEN_TICKET_OVERDUE": "0.2"}
 
 
 @pytest.fixture
@@ -363,13 +363,20 @@ def test_a_chain_outlives_every_worker(own_steps: ModuleType, workers: Workers, 
 def test_a_kill_at_any_step_loses_and_doubles_nothing(
     own_steps: ModuleType, workers: Workers, notes: Path, tmp_path: Path
 ) -> None:
-    """A process dies after dispatching, after publishing, after storing the result (faults A03, A04, A05)."""
+    """A process dies after dispatching, after publishing, after storing the result (faults A03, A04, A05, C08).
+
+    And the message behind the batch is lost on its way: no timeout of the broker would bring it back.
+    """
     after = ("poimen.each", "poimen.callback", "poimen.each.collect")
-    workers.start(STEPS, env={"STEPS_DIE": str(tmp_path), "STEPS_DIE_AFTER": " ".join(after)})
+    lose = {"STEPS_LOSE": "poimen.each.collect", "STEPS_LOST": str(tmp_path / "lost")}
+    worker = workers.start(STEPS, env={"STEPS_DIE": str(tmp_path), "STEPS_DIE_AFTER": " ".join(after), **lose})
     step = own_steps.poimen.each(own_steps.marked, [[i, str(notes)] for i in range(3)], star=True)
     started = chain(step, own_steps.tell.s(str(notes), "then ")).apply_async()
     assert started.get(timeout=LIMIT) == [0, 1, 2]
     eventually(lambda: all((tmp_path / name).exists() for name in after))
+    batch = own_steps.poimen.batch(started.parent.id)
+    eventually(lambda: batch.status().callbacks_pending == 0)
+    assert worker.text().count(f"message {batch.id} is published again") == (tmp_path / "lost").exists() == 1
     run(group(own_steps.marked.s("last", str(notes), 0.3) for _ in range(2)))
     assert lines(notes).count("then [0, 1, 2]") == 1
 

@@ -125,7 +125,10 @@ def test_links_run_per_item(shop: ModuleType, notes: Path) -> None:
 
 
 def test_cancel_gives_every_item_an_outcome(shop: ModuleType, notes: Path) -> None:
-    """After a cancel no item starts, running ones learn of it, and each has an outcome (promise D8, fault E06)."""
+    """After a cancel no item starts, running ones learn of it, and each has an outcome (promise D8, fault E06).
+
+    No id of an item is put on the list of revoked messages that workers keep and hand on (fault E07).
+    """
     batch = shop.poimen.dispatch([shop.until_cancelled.s(str(notes)) for _ in range(1200)], concurrency=2)
     eventually(lambda: batch.status().running == 2)
     batch.cancel("enough", "me")
@@ -135,6 +138,9 @@ def test_cancel_gives_every_item_an_outcome(shop: ModuleType, notes: Path) -> No
     assert len(lines(notes)) == 2
     status = batch.status()
     assert (status.state, status.cancelled, status.running) == (BatchState.CANCELLED, 1200, 0)
+    revoked = shop.app.control.inspect(timeout=10, limit=1).revoked()
+    assert len(revoked) == 1
+    assert not [one for ids in revoked.values() for one in ids if one.startswith(batch.id)]
 
 
 def test_the_context_manager_cancels_on_an_exception(shop: ModuleType) -> None:

@@ -84,6 +84,22 @@ def test_an_outage_longer_than_a_lease_kills_nobody(shop: ModuleType, own_server
     assert b"keeper.gap" in kinds
 
 
+def test_a_worker_leaves_without_its_server(
+    shop: ModuleType, own_server: EmbeddedServer, workers: Workers, env: dict[str, str], notes: Path
+) -> None:
+    """Told to leave while its server is gone, a worker ends: what it cannot report runs again elsewhere (fault D02)."""
+    worker = workers.start(APP, env={**env, "POIMEN_CONNECT_TIMEOUT": "0.2"})
+    batch = shop.poimen.dispatch([shop.marked.s(str(notes), str(i), 0.5) for i in range(2)], concurrency=2)
+    eventually(lambda: notes.exists() and len(notes.read_text().splitlines()) == 2)
+    own_server.kill()
+    eventually(lambda: len(ends(notes)) == 2)
+    worker.terminate()
+    assert worker.wait(60) == 0
+    assert "the store is away: 2 lanes give up what they cannot report" in worker.text()
+    own_server.restart()
+    assert batch.status().succeeded == 0
+
+
 def test_an_unreachable_server_is_one_clear_error(shop: ModuleType, own_server: EmbeddedServer) -> None:
     """Dispatch to a server that is gone, or frozen, ends in one error that names it (fault D02)."""
     own_server.kill()

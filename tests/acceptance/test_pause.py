@@ -40,7 +40,10 @@ def is_idle(shop: ModuleType) -> bool:
 # ------------------------------------------------------------------------------------------ what starts
 @pytest.mark.usefixtures("lanes")
 def test_nothing_starts_while_paused(shop: ModuleType, notes: Path) -> None:
-    """After `pause()` returned nothing starts; what ran finishes; the resume runs the rest (promise P3)."""
+    """After `pause()` returned nothing starts; what ran finishes; the resume runs the rest (promise P3).
+
+    What waits holds no message, so none comes back by a timeout of the broker (fault I11).
+    """
     batch = shop.poimen.dispatch(marked(shop, notes, range(12), 0.1), workflow="wf-p3", concurrency=2)
     eventually(lambda: len(lines(notes)) >= 4)
     receipt = shop.poimen.pause(workflow="wf-p3", reason="maintenance", actor="ops")
@@ -60,7 +63,10 @@ def test_nothing_starts_while_paused(shop: ModuleType, notes: Path) -> None:
 
 @pytest.mark.usefixtures("lanes")
 def test_an_unknown_workflow(shop: ModuleType, notes: Path) -> None:
-    """A workflow nobody has seen is paused, and its later dispatches are held until the resume (promise P1)."""
+    """A workflow nobody has seen is paused, and its later dispatches are held until the resume (promise P1).
+
+    Whatever brings its work about, the pause is looked at when an item would start (fault I09).
+    """
     shop.poimen.pause(workflow="wf-later", reason="not before noon")
     assert shop.poimen.pauses.is_paused("wf-later")
     batch = shop.poimen.dispatch(marked(shop, notes, range(5)), workflow="wf-later")

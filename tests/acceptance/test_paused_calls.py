@@ -53,7 +53,10 @@ def _all_over(crew: Workers, holding: ModuleType) -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", SCOPES)
 def test_every_scope_parks(holding: ModuleType, notes: Path, kind: str) -> None:
-    """A plain call that a pause covers is parked, reads PAUSED, and runs once with the resume (promise P14)."""
+    """A plain call that a pause covers is parked, reads PAUSED, and runs once with the resume (promise P14).
+
+    The pause is looked at when it would start, not when it is sent (fault I09).
+    """
     with resumed_after(holding, **SCOPES[kind]):
         called = holding.tell.apply_async(("x", str(notes)), headers=HEADERS)
         waits(holding, called)

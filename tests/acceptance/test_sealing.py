@@ -129,7 +129,10 @@ def test_without_the_extra(command, tmp_path, store, package) -> None:
 
 
 def test_too_much_waits(store, env, command, log) -> None:
-    """A dispatch is refused, with the way out, while too much waits; health tells how much, how long (promise A10)."""
+    """A dispatch is refused, with the way out, while too much waits; health tells how much, how long (promise A10).
+
+    Whatever trims the stream or does not, its length is looked at (fault H02).
+    """
     limits = {**env, "POIMEN_AUDIT_BACKLOG": "20"}
     record(store, range(5))
     assert command("audit", "seal", "--once").returncode == 0

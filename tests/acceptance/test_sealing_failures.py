@@ -401,7 +401,10 @@ def test_an_fsync_that_fails(store, log, at) -> None:
 
 # ------------------------------------------------------------------------------------------ the stream
 def test_who_may_add_can_empty(store, log) -> None:
-    """`XADD … MAXLEN 1` drops what nobody sealed: the log has an `audit.gap`, health fails (promise A9)."""
+    """`XADD … MAXLEN 1` drops what nobody sealed: the log has an `audit.gap`, health fails (promise A9).
+
+    So nothing leaves unread without a word (fault H01).
+    """
     record(store, range(10))
     seal_all(store, log)
     record(store, range(10, 30))

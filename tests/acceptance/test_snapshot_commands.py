@@ -167,7 +167,7 @@ def test_looking_without_an_app(poimen: tuple[Poimen, Run], namespace: str, monk
 
     assert [one["workflow"] for one in bare("list")["snapshots"]] == ["wf"]
     assert bare("show", "wf")["pending"] == 3
-    assert bare("delete", "wf") == {"deleted": 1}
+    assert bare("delete", "wf", "--yes") == {"deleted": 1}
     assert CliRunner().invoke(main, ["snapshot", "create", "wf"], prog_name="poimen").exit_code == 2
 
 
@@ -198,10 +198,13 @@ def test_restore(poimen: tuple[Poimen, Run], namespace: str, monkeypatch: pytest
 
 
 def test_delete_and_what_is_not_there(poimen: tuple[Poimen, Run], tmp_path: Path) -> None:
-    """What is not there is exit code 1 by name, as is a file that was altered; `delete` removes every one of them."""
+    """What is not there is exit code 1 by name, as is a file that was altered; `delete` removes every one of them.
+
+    It asks first; with `--json` there is nobody to ask, so `--yes` has to be given.
+    """
     _, run = poimen
-    for command in ("show", "restore", "delete"):
-        missing = run(command, "nobody")
+    for command in (["show"], ["restore"], ["delete", "--yes"]):
+        missing = run(*command, "nobody")
         assert (missing.exit_code, "workflow 'nobody' has no snapshot" in missing.stderr) == (1, True)
     assert "expected 1-128 of" in run("show", "../x").stderr
     run("create", "wf")
@@ -209,5 +212,9 @@ def test_delete_and_what_is_not_there(poimen: tuple[Poimen, Run], tmp_path: Path
     path.write_bytes(path.read_bytes()[:-1])
     assert "its checksum is wrong" in run("show", "wf").stderr
     assert told(run("list", "--json"))["stats"]["corrupt"] == 1
-    assert told(run("delete", "wf", "--json")) == {"deleted": 1}
+    refused, asked = run("delete", "wf", "--json"), run("delete", "wf")
+    assert (refused.exit_code, "give --yes too" in refused.stderr) == (2, True)
+    assert (asked.exit_code, "remove every snapshot of workflow 'wf'" in asked.stderr) == (1, True)
+    assert path.exists()
+    assert told(run("delete", "wf", "--json", "--yes")) == {"deleted": 1}
     assert list(path.parent.glob("*.snapshot*")) == []

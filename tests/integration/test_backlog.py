@@ -99,9 +99,14 @@ def test_without_a_sealer_there_is_none(store):
 
 
 def test_unregistered_it_is_bounded_again(store):
-    """When the sealer is gone for good, the stream is bounded at the next entry, and work goes on."""
+    """When the sealer is gone for good, the stream is bounded at the next entry, and work goes on.
+
+    Until then nothing leaves the stream that was not sealed, four times over the bound (fault H01).
+    """
     Sealer(store)
     add(store, 200)
+    store.pauses.pause_scope("w:w", reason="", actor="me")
+    assert store.audit.describe_audit().length == 201
     store.audit.leave_sealer("one")
     with pytest.raises(AuditBacklog):
         open_batch(store)

@@ -22,7 +22,10 @@ def small(settings: Settings, store):
 
 
 def test_the_least_recently_used_leaves(small):
-    """An entry too many drives out the one that was not looked at for longest (promise C5)."""
+    """An entry too many drives out the one that was not looked at for longest (promise C5).
+
+    So the cache needs no server that evicts, and may share one that must not (fault G12).
+    """
     small.cache.cache_put([entry(n) for n in range(20)])
     look(small, 0)
     small.cache.cache_put([entry(20)])

@@ -7,7 +7,7 @@ import pytest
 from celery import Celery
 
 from poimen_tasks.defaults import DEFAULTS
-from poimen_tasks.health import Level, Repairs, examine
+from poimen_tasks.health import Level, Repairs, examine, glance
 from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store
 from poimen_tasks.store.server import EmbeddedServer
@@ -149,6 +149,28 @@ def test_no_worker_for_open_batches(store, look):
     open_batch(store, "b")
     (found, *_) = [one for one in look() if one.check == "workers"]
     assert (found.level, "2 open batches" in found.message) == (Level.ERROR, True)
+
+
+def test_a_worker_that_is_alive_and_deaf(store, redis):
+    """Tickets that nobody takes for a minute while nothing runs are an error, to a glance too (fault B04)."""
+
+    def deaf():
+        return [one for one in glance(store) if one.subject == QUEUE]
+
+    (ticket,) = open_batch(store, count=1)
+    lanes.offer(store, 2)
+    for _ in range(4):
+        store.scripts.reissue_ticket("b", ticket.slot, reissue=False)
+    assert deaf() == []
+    store.scripts.reissue_ticket("b", ticket.slot, reissue=False)
+    (found,) = deaf()
+    assert (found.level, found.message.partition(" in")[0]) == (Level.ERROR, "1 tickets wait")
+    assert found in list(examine(store, {}))
+    redis.hset(key(store, "running_calls"), "id", "0")
+    assert deaf() == [], "it is busy with a plain call"
+    redis.delete(key(store, "running_calls"))
+    begin(store, ticket)
+    assert deaf() == []
 
 
 def test_unserved_queue(store, look):

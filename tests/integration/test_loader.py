@@ -118,6 +118,7 @@ def test_idempotence_comes_first(name):
     text = (LUA / f"{name}.lua").read_text()
     natural = {
         "ask_item",
+        "await_collect",
         "put_big",
         "renew_calls",
         "restore_slice",

@@ -10,7 +10,7 @@ from tests.integration.sealers import Sealer, add, ids, meta
 
 
 def test_trims_what_is_sealed(store):
-    """Entries up to the published one leave, those behind it stay (protocol 10)."""
+    """Entries up to the published one leave, those behind it stay (protocol 10, fault H01)."""
     written = add(store, 7)
     sealer = Sealer(store)
     state = sealer.publish(written[:5])

@@ -117,6 +117,23 @@ def test_refused(store):
     assert send(store, 7) == entries(store)[0].id
 
 
+def test_a_stranger_wrote_over_what_a_caller_is_remembered_by(store):
+    """One clear error names the key, by whichever way the event goes, and no entry is written."""
+    for name in ("recorder", "owner"):
+        key = store.keys.build(name, name)
+        store.client.redis.set(key, "mine now")
+        calls = store.entries._calls(name)
+        for way, first in ((calls.one, []), (calls.many, [b"1000"]))[name == "owner" :]:
+            with pytest.raises(StoreRefused, match=f"key '{key}' holds something that this package did not write"):
+                store.client.direct(way, 3 + len(first), pack_parts(b"2", *first, b"h", EVENT))
+        assert store.client.redis.get(key) == b"mine now"
+    key = store.keys.build("owner", "me")
+    store.client.redis.set(key, "no number")
+    with pytest.raises(StoreRefused, match=f"key '{key}' holds something"):
+        store.client.call("seal_batch", {"b": "b"}, owner="me", sequence=1)
+    assert entries(store) == []
+
+
 def test_the_stream_is_looked_at(store, monkeypatch):
     """The layout is looked at with a caller's first call, one in sixteen, and one in a minute (protocol 4)."""
     store.client.redis.set(store.keys.build("layout"), "2")

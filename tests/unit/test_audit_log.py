@@ -193,7 +193,10 @@ def test_what_a_line_may_look_like():
 
 # ------------------------------------------------------------------------------------------- one writer
 def test_a_second_sealer_is_refused(place):
-    """One process writes a log; another one is told which, and gets it when the first is gone (promise A6)."""
+    """One process writes a log; another one is told which, and gets it when the first is gone (promise A6).
+
+    So nobody rotates, renames or writes to another one's files (fault H05).
+    """
     with opened(place) as log:
         log.append(entry(0))
         with pytest.raises(SealerConflict, match=f"another sealer writes this log, process {os.getpid()}"):
@@ -252,7 +255,7 @@ def test_another_file_in_place_of_the_lock(place):
 
 
 def test_a_segment_that_others_touched(place):
-    """A segment that was rotated away, or written to by somebody else, is found before anything of it is signed."""
+    """A segment that was rotated away, or written to by somebody else, is found before it is signed (fault H05)."""
     with opened(place) as log:
         log.append(entry(0))
         log.seal()
@@ -429,7 +432,10 @@ def test_a_full_disk(place):
 
 
 def test_a_torn_end_is_cut_and_told(place):
-    """A half line, or a half entry, behind the checkpoint is cut when the log is opened, and said (promise A6)."""
+    """A half line, or a half entry, behind the checkpoint is cut when the log is opened, and said (promise A6).
+
+    So is anything else that stands there; no line is glued to it (fault H03).
+    """
     build(place, 3)
     path = segments(place)[0]
     whole = path.read_bytes()
@@ -441,6 +447,12 @@ def test_a_torn_end_is_cut_and_told(place):
         with opened(place) as log:
             assert (log.size, path.read_bytes()) == (3, whole)
             assert log.recovered.startswith(f"cut {end - len(whole)} bytes from line 4 of {path.name} on")
+    for tail in (b"\n", b"\n\n", b"\xc3", b'{"a":1}', b'{"a":1}\n'):
+        path.write_bytes(whole + tail)
+        with opened(place) as log:
+            assert (log.size, path.read_bytes()) == (3, whole)
+            log.append(entry(3, lines=3))
+        assert path.read_bytes() == written, "the next line is not glued to it"
     path.write_bytes(written)
     with opened(place) as log:
         assert (log.size, log.recovered) == (6, "")

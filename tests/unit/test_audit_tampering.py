@@ -291,7 +291,7 @@ def test_a_foreign_segment_stops_the_sealer(sealed, tmp_path):
 
 
 def test_unreadable_lines_are_named(sealed):
-    """A line that is no line is reported with its place, never passed over (promise A7)."""
+    """A line that is no line is reported with its place, never passed over (promise A7, fault H03)."""
     path, at = places(sealed)[5]
     lines = path.read_bytes().splitlines(keepends=True)
     for wrong in (

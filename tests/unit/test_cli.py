@@ -8,6 +8,7 @@ import secrets
 import sys
 from datetime import UTC, datetime, timedelta, timezone
 from os import getuid
+from pathlib import Path
 from pwd import getpwuid
 from types import SimpleNamespace
 
@@ -239,6 +240,22 @@ def test_worker_becomes_celery(run, module, monkeypatch):
     assert path == sys.executable
     assert words == [sys.executable, "-m", "celery", "-A", name, "worker", "-n", node, *expected]
     assert node == f"poimen-{os.getpid()}@%h"
+
+
+@pytest.mark.parametrize("command", [["status"], ["worker"], ["run", "calls.jsonl"]])
+def test_an_interrupt_while_the_app_is_imported(run, module, command):
+    """Ctrl-C while modules of the app are imported is exit code 130 and one line; for programs an object too."""
+    Path("calls.jsonl").touch()
+    name = module("raise KeyboardInterrupt\n")
+    result = run(*command, "-A", name)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (130, "", 1), result.output
+    assert "interrupted" in result.stderr
+
+
+def test_an_interrupt_for_programs(run, module):
+    """With --json an interrupted command says so on stdout."""
+    result = run("status", "-A", module("raise KeyboardInterrupt\n"), "--json")
+    assert (result.exit_code, json.loads(result.stdout)["error"]["type"]) == (130, "KeyboardInterrupt")
 
 
 def test_worker_for_programs(run, module, monkeypatch):

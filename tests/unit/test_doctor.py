@@ -72,7 +72,7 @@ def test_valkey_is_named():
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "allkeys-random"])
 def test_an_evicting_server(policy):
-    """Any policy but noeviction is an error: it deletes queues and batches without a word (fault D05)."""
+    """Any policy but noeviction is an error: it deletes queues and batches without a word (faults D05, G12)."""
     found = worst(check_server(facts(maxmemory_policy=policy), LOCAL), "eviction")
     assert (found.level, policy in found.message, "noeviction" in found.advice) == (Level.ERROR, True, True)
 

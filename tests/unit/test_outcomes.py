@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from poimen_tasks import codec
 from poimen_tasks.dispatch.outcomes import ENTRY, STATUSES, cursor_start, decode_blob, resume_at
 from poimen_tasks.errors import InvalidArgument, SerializationError
-from poimen_tasks.model import ItemStatus, Outcome
+from poimen_tasks.model import ErrorInfo, ItemStatus, Outcome
 from poimen_tasks.store.columns import pack_result
 from poimen_tasks.store.outcome_blob import encode_outcomes
 
@@ -53,20 +53,26 @@ def test_outcomes_are_what_was_recorded(rows: list[tuple[float, float, int, obje
 
 
 def test_errors_and_cached_are_placed_by_item() -> None:
-    """The error of a failed item is its own, as data (promise D3, fault K02)."""
+    """The error of a failed item is its own, as data (promise D3, fault K02).
+
+    It reads alike whether or not its class is known here (fault F09).
+    """
     blob = encode_outcomes(
         positions=[4, 9, 2],
         started=[1.0, 2.0, 3.0],
         durations=[0.5, 0.5, 0.5],
-        statuses=[0, 1, 0],
-        errors=[(1, "ValueError", "no", "Traceback")],
+        statuses=[0, 1, 1],
+        errors=[(1, "ValueError", "no", "Traceback"), (2, "Vanished", "gone", "")],
         enqueued=[0.5, 1.5, 4.0],
         ids=["a", "b", "c"],
         cached=[2],
     )
     one, two, three = decode_blob(blob, 0)
-    assert (one.error, three.error) == (None, None)
+    assert one.error is None
     assert two.error is not None
+    assert three.error is not None
+    assert type(two.error) is type(three.error) is ErrorInfo
+    assert (three.error.type, three.error.message) == ("Vanished", "gone")
     assert (two.error.type, two.error.message, two.error.traceback) == ("ValueError", "no", "Traceback")
     assert [outcome.item_id for outcome in (one, two, three)] == ["a", "b", "c"]
     assert [outcome.cached for outcome in (one, two, three)] == [False, False, True]

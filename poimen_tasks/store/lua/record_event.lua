@@ -11,12 +11,14 @@ local found = redis.call('MGET', KEYS[1], owner_key, recorder_key)
 local layout, seen, alone = found[1], found[2], found[3]
 if layout and layout ~= LAYOUT then return redis.error_reply('POIMEN_LAYOUT ' .. layout) end
 if seen then
-  local last = string.match(seen, '^%d+')
+  local last = string.match(seen, '^(%d+):')
+  if not last then return redis.error_reply('POIMEN_FOREIGN ' .. owner_key) end
   if last == sequence then return string.sub(seen, #last + 2) end
   if tonumber(sequence) < tonumber(last) then
     return redis.error_reply('POIMEN_STALE ' .. sequence .. ' is behind ' .. last)
   end
 end
+if alone and not tonumber(alone) then return redis.error_reply('POIMEN_FOREIGN ' .. recorder_key) end
 if alone and tonumber(sequence) < tonumber(alone) then  -- what went by `record_one` meanwhile
   return redis.error_reply('POIMEN_STALE ' .. sequence .. ' is behind ' .. alone)
 end

@@ -5,7 +5,11 @@
 -- KEYS[1] as everywhere   ARGV: the names of two keys, which the caller makes once (recorder, audit), sequence, header and
 -- event (strict JSON)   Reply: the entry's stream id, or text without a dash: nothing is done, `record_event` is to do it
 local recorder_key, audit_key, sequence = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local seen = redis.call('INCR', recorder_key)
+local seen = redis.pcall('INCR', recorder_key)
+if type(seen) == 'table' then
+  if string.find(seen.err, 'WRONGTYPE', 1, true) then return seen end
+  return redis.error_reply('POIMEN_FOREIGN ' .. recorder_key)
+end
 if seen > sequence then
   redis.call('DECR', recorder_key)
   if seen > sequence + 1 then return redis.error_reply('POIMEN_STALE ' .. sequence .. ' is behind ' .. seen - 1) end

@@ -6,7 +6,8 @@ local once_seen = redis.call('GET', once_key)
 local once_reply = nil
 if once_seen then
   local colon = string.find(once_seen, ':', 1, true)
-  local last = tonumber(string.sub(once_seen, 1, colon - 1))
+  local last = colon and tonumber(string.sub(once_seen, 1, colon - 1))
+  if not last then return refuse('FOREIGN', once_key) end
   if sequence == last then
     once_reply = string.sub(once_seen, colon + 1)
   elseif sequence < last then
