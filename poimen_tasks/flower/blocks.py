@@ -77,7 +77,7 @@ def table(
         empty: said when there are no rows.
         note: said below, such as that there are more.
     """
-    classes = [" ".join([_HIDDEN] * (name in spare) + ["text-end"] * (name in numbers)) for name in columns]
+    classes = [" ".join([_HIDDEN] * (name in spare) + ["text-end text-nowrap"] * (name in numbers)) for name in columns]
     heads = [{"name": name, "class": kind} for name, kind in zip(columns, classes, strict=True)]
     return {"kind": "table", "title": title, "columns": heads, "rows": list(rows), "empty": empty, "note": note}
 

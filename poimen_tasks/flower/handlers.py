@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -39,6 +41,13 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+
+
+@cache
+def _version() -> str:
+    """Of the script and the style sheet: a browser that knows older ones asks for the new."""
+    files = sorted((Path(__file__).parent / "static").iterdir())
+    return hashlib.sha256(b"".join(one.read_bytes() for one in files)).hexdigest()[:12]
 
 
 class _Handler(BaseHandler):  # type: ignore[misc]  # Flower ships no types
@@ -100,6 +109,7 @@ class PageHandler(_Handler):
             blocks=self.blocks(data, error, asked),
             twin=self._twin(asked),
             prefix=asked.prefix,
+            version=_version(),
         )
 
     def _twin(self, asked: Asked) -> str:

@@ -26,6 +26,8 @@ def seconds(value: float | None) -> str:
     """A duration."""
     if value is None:
         return "-"
+    if 0 < value < 1:
+        return f"{value * 1000:.3g} ms"
     return f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"
 
 

@@ -87,7 +87,7 @@ def show(data: dict[str, Any], asked: Asked) -> list[Block]:
     one = data["batch"]
     blocks = [_facts(one, asked)]
     blocks += [
-        notice(f"No worker serves the queue {queue}: start one with `poimen worker -Q {queue}`.", "warning")
+        notice(f"No worker serves the queue {queue}: start one with poimen worker -Q {queue}.", "warning")
         for queue in one["unserved_queues"][:5]
     ]
     if one["state"] == "stalled":

@@ -70,8 +70,8 @@ def show(data: dict[str, Any], asked: Asked) -> list[Block]:
             "Counters",
             [
                 ("Bytes", f"{size(stats['bytes'])} of {size(stats['max_bytes'])}"),
-                ("Asked", asked_for),
-                ("Else", ", ".join(f"{count(stats[name])} {name}" for name in _COUNTED if stats[name]) or "-"),
+                ("Lookups", asked_for),
+                ("Otherwise", ", ".join(f"{count(stats[name])} {name}" for name in _COUNTED if stats[name]) or "-"),
             ],
         ),
         _activity_table(data),

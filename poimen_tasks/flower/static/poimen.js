@@ -30,12 +30,14 @@
 
   function content(cell) {
     var found = [];
-    var kind = "text-break" + (cell.strong ? " fw-semibold" : "");
+    var kind = "poimen-text" + (cell.strong ? " fw-semibold" : "");
     if (cell.done !== undefined) {
       var bar = make("progress", "poimen-progress");
       bar.max = cell.total;
       bar.value = cell.done;
-      found.push(bar, document.createTextNode(" "), make("span", "text-nowrap", cell.text));
+      var done = make("span", "poimen-done");
+      done.append(bar, " " + cell.text);
+      found.push(done);
     } else if (cell.badge !== undefined) {
       found.push(make("span", "badge text-bg-" + cell.badge, cell.text));
     } else if (cell.href !== undefined) {
