@@ -16,6 +16,11 @@ from poimen_tasks.settings import mask_url
 
 __all__ = ["flower"]
 
+_NO_EVENTS = (
+    "this app's workers send events only where they are started with -E, and the lists of tasks stay empty otherwise: "
+    "set worker_send_task_events = True, or let Flower ask for them with --enable_events=true"
+)
+
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True})
 @app_options
@@ -63,6 +68,8 @@ def flower(
         })  # fmt: skip
     else:
         click.echo(f"Flower listens on {server.address}, Poimen's pages on {_pages(server.address)}", err=True)
+    if not (poimen.celery.conf.worker_send_task_events or found.flower.enable_events):
+        click.echo(_NO_EVENTS, err=True)
     sys.stdout.flush()
     server.run()
 

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flower.app import Flower
-from tornado.ioloop import PeriodicCallback
+from tornado.ioloop import IOLoop, PeriodicCallback
 from tornado.web import StaticFileHandler, url
 
 from poimen_tasks._urls import mask_url
 from poimen_tasks.flower.guard import Guard, OurHeaders, Refused
 from poimen_tasks.flower.handlers import PageHandler, TwinHandler
 from poimen_tasks.flower.inspecting import CalmInspector
+from poimen_tasks.flower.listening import Listener
 from poimen_tasks.flower.loader import TemplateLoader
 from poimen_tasks.flower.metrics import MetricsHandler, own_registry
 from poimen_tasks.flower.options import FlowerOptions
@@ -41,12 +42,20 @@ class PoimenFlower(Flower):  # type: ignore[misc]  # Flower ships no types
 
     def __init__(self, system: System, options: FlowerOptions, **settings: Any) -> None:
         settings["template_loader"] = TemplateLoader(settings["template_path"])
-        super().__init__(options=options.flower, capp=system.celery, **settings)
+        io_loop, theirs = IOLoop.current(), options.flower
+        events = Listener(
+            system.celery,
+            io_loop,
+            enable_events=theirs.enable_events,
+            max_workers_in_memory=theirs.max_workers,
+            max_tasks_in_memory=theirs.max_tasks,
+        )
+        super().__init__(options=theirs, capp=system.celery, events=events, io_loop=io_loop, **settings)
         self.system, self.poimen_options = system, options
         self.readings, self.registry = Readings(), own_registry(system)
-        self.inspector = CalmInspector(self.io_loop, self.capp, options.flower.inspect_timeout / 1000.0)
+        self.inspector = CalmInspector(self.io_loop, self.capp, theirs.inspect_timeout / 1000.0)
         self._guard = Guard(options)
-        self.add_handlers(r".*", self._ours(options.flower.url_prefix))
+        self.add_handlers(r".*", self._ours(theirs.url_prefix))
         self.add_transform(OurHeaders)
 
     @property
@@ -108,6 +117,7 @@ class PoimenFlower(Flower):  # type: ignore[misc]  # Flower ships no types
         self.io_loop.add_callback(self.update_workers)
         PeriodicCallback(self.forget_the_gone, _TIDY).start()
         self.io_loop.start()
+        self.events.leave()
 
     def stop(self) -> None:
         """End `run`."""

@@ -29,10 +29,10 @@ class Readings:
     async def get(self, key: Hashable, read: Callable[[], Any]) -> Any:
         """What `read` returns, or what it returned a moment ago for the same key."""
         began, future = self._kept.get(key, (0.0, None))
-        if future is None or (future.done() and (future.exception() or time.monotonic() - began > self._fresh)):
+        if future is None or _is_spent(future) or (future.done() and time.monotonic() - began > self._fresh):
             future = asyncio.get_running_loop().run_in_executor(self._executor, read)
             # Of a read that nobody waits for any more the error is not told.
-            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+            future.add_done_callback(_is_spent)
             self._kept[key] = (time.monotonic(), future)
         self._kept.move_to_end(key)
         while len(self._kept) > self._most:
@@ -46,3 +46,8 @@ class Readings:
     def close(self) -> None:
         """Begin no more reads."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _is_spent(future: asyncio.Future[Any]) -> bool:
+    """Whether it ended without anything to show."""
+    return future.done() and (future.cancelled() or future.exception() is not None)

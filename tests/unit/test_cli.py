@@ -724,6 +724,7 @@ def test_help(run):
         "board",
         "tracker",
         "audit",
+        "flower",
         "health",
         "doctor",
     ]

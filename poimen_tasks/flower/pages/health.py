@@ -29,7 +29,10 @@ def show(data: dict[str, Any], asked: Asked) -> list[Block]:  # noqa: ARG001 - e
     ]  # fmt: skip
     said = notice("Nothing is wrong.", "success") if data["ok"] else notice("Something is wrong.", "danger")
     names = ("Level", "Check", "Subject", "Message", "Advice")
-    return [said, table("", names, rows, spare=("Check", "Advice"), note="The command poimen doctor looks at everything.")]
+    return [
+        said,
+        table("", names, rows, spare=("Check", "Advice"), note="The command poimen doctor looks at everything."),
+    ]
 
 
 PAGE = Page("health", "/health", "Health", read, show)

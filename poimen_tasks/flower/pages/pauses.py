@@ -56,7 +56,9 @@ def show(data: dict[str, Any], asked: Asked) -> list[Block]:
             "Paused",
             data["pauses"],
             asked,
-            note=f"{ROWS} of {data['paused']:,}." if data["paused"] > ROWS else "The command poimen resume lets one go on.",
+            note=f"{ROWS} of {data['paused']:,}."
+            if data["paused"] > ROWS
+            else "The command poimen resume lets one go on.",
         ),
     ]
 
