@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from poimen_tasks.audit import AuditEvent, AuditPage
 from poimen_tasks.errors import PoimenError
 from poimen_tasks.flower.blocks import Block, Cell, cards, cell, form, links, notice, state, table
 from poimen_tasks.flower.pages.page import Asked, Page
@@ -13,6 +15,12 @@ from poimen_tasks.flower.words import count
 __all__ = ["PAGE"]
 
 ROWS = 50
+#: Events of a long stream that are looked through at once, a portion at a time.
+MOST_SCANNED, _PORTION = 2_000, 200
+_FIELDS: dict[str, Callable[[AuditEvent], str | None]] = {
+    "workflow": lambda event: event.workflow,
+    "type": lambda event: event.event_type,
+}
 _SOURCES = {
     "index": "All of it is sealed.",
     "stream": "From the stream alone, which has only what is not sealed yet: the sealed log's directory is not here.",
@@ -25,19 +33,46 @@ def read(system: System, asked: Asked) -> dict[str, Any]:
     workflow, kind = asked.name("workflow"), asked.name("type")
     given = {"workflow": workflow, "type": kind}
     filters = {name: value for name, value in given.items() if value is not None}
-    page = system.audit.query(limit=ROWS, newest_first=True, after=asked.query.get("after") or None, **filters)
+    stream, after = _stream(system), asked.query.get("after") or None
+    if filters and (stream["waiting"] or 0) > MOST_SCANNED:
+        events, page, scanned = _scan(system, filters, after)
+    else:
+        page = system.audit.query(limit=ROWS, newest_first=True, after=after, **filters)
+        events, scanned = list(page), None
     return {
         **given,
-        **_stream(system),
-        "events": [
-            {**{name: value for name, value in one.to_dict().items() if name not in {"input", "output", "metadata"}},
-             "sequence": one.sequence}
-            for one in page
-        ],
+        **stream,
+        "events": [_shown(one) for one in events],
+        "scanned": scanned,
         "source": page.source,
         "next": page.cursor if page.more else None,
-        "after": asked.query.get("after", ""),
-    }  # fmt: skip
+        "after": after or "",
+    }
+
+
+def _scan(system: System, filters: dict[str, Any], after: str | None) -> tuple[list[AuditEvent], AuditPage, int]:
+    """A part of the log, looked through here: the stream has no index, and all of it could take a minute.
+
+    Returns:
+        What the filters leave, the last page that was looked at, and how many events that were.
+    """
+    found, scanned = list[AuditEvent](), 0
+    while True:
+        page = system.audit.query(
+            limit=_PORTION,
+            newest_first=True,
+            after=after,
+        )
+        scanned += len(page)
+        found += [one for one in page if all(_FIELDS[name](one) == value for name, value in filters.items())]
+        after = page.cursor
+        if not page.more or len(found) >= ROWS or scanned >= MOST_SCANNED:
+            return found, page, scanned
+
+
+def _shown(event: AuditEvent) -> dict[str, Any]:
+    kept = {name: value for name, value in event.to_dict().items() if name not in {"input", "output", "metadata"}}
+    return {**kept, "sequence": event.sequence}
 
 
 def _stream(system: System) -> dict[str, Any]:
@@ -75,6 +110,7 @@ def show(data: dict[str, Any], asked: Asked) -> list[Block]:
             spare=("Workflow", "Task", "Actor", "Line"),
             numbers=("Line",),
             empty="no such event",
+            note=f"Looked for among {data['scanned']:,} events; Older goes on." if data["scanned"] else "",
         ),
         links([("Newest", asked.link("/audit", **chosen), not data["after"]), *older]),
     ]

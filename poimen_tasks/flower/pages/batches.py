@@ -17,7 +17,7 @@ from poimen_tasks.model import BatchState, BatchStatus
 __all__ = ["PAGE"]
 
 #: Batches that are looked at, of which so many stand on a page; and workflows.
-MOST, ROWS, WORKFLOWS = 1_000, 50, 20
+MOST, ROWS, WORKFLOWS = 500, 50, 20
 _SHOWN = ("live", "all", *BatchState)
 
 
