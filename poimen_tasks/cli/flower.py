@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
 from poimen_tasks.cli.loading import app_options, load, load_tasks
 from poimen_tasks.cli.output import json_option, print_json
-from poimen_tasks.flower import OPTIONS, hide_passwords, prepare, read_options
+from poimen_tasks.flower import OPTIONS, hide_passwords, prepare, read_options, revealed
 from poimen_tasks.settings import mask_url
 
 __all__ = ["flower"]
 
+#: Where one command leaves them for the next: not in Flower's own variables, over which its configuration would win.
+_HIDDEN = "POIMEN_FLOWER_HIDDEN"
 _NO_EVENTS = (
     "this app's workers send events only where they are started with -E, and the lists of tasks stay empty otherwise: "
     "set worker_send_task_events = True, or let Flower ask for them with --enable_events=true"
@@ -54,9 +56,10 @@ def flower(
     Options that are not listed here are Flower's own, as --name=value. Needs the [flower] extra. With --json one object
     about it goes to stdout, and its log to stderr as always.
     """
-    _hide_passwords()
-    named: dict[str, Any] = {"address": address, "port": port, "url_prefix": url_prefix, "basic_auth": list(basic_auth)}
-    given = {name: value for name, value in named.items() if value not in (None, [])}
+    hidden = _hide_passwords()
+    named = {"address": address, "port": port, "url_prefix": url_prefix}
+    given = {name: value for name, value in named.items() if value is not None}
+    given |= revealed({**hidden, **({"basic_auth": basic_auth} if basic_auth else {})})
     found = read_options(options, given=given, control=allow_control, hosts=allow_host, public_metrics=public_metrics)
     poimen = load(app, directory)
     load_tasks(poimen)
@@ -78,9 +81,10 @@ def _pages(address: str) -> str:
     return f"{address.rstrip('/')}/poimen" if address.startswith("http") else "/poimen"
 
 
-def _hide_passwords() -> None:
-    """Become the same command without the passwords that stand in it: they go into the environment."""
+def _hide_passwords() -> dict[str, list[str]]:
+    """Become the same command without the passwords that stand in it; or, having become that, get them back."""
     words, secrets = hide_passwords(sys.argv[1:])
     if secrets:
         command = [sys.executable, "-m", "poimen_tasks.cli", *words]
-        os.execve(command[0], command, {**os.environ, **secrets})  # noqa: S606 - no shell between
+        os.execve(command[0], command, {**os.environ, _HIDDEN: json.dumps(secrets)})  # noqa: S606 - no shell between
+    return json.loads(os.environ.pop(_HIDDEN, "{}"))  # type: ignore[no-any-return]

@@ -6,8 +6,8 @@ Nothing here imports Flower before it is needed: the extra `flower` may be missi
 from __future__ import annotations
 
 from poimen_tasks.flower.options import OPTIONS, FlowerOptions, read_options
-from poimen_tasks.flower.passwords import hide_passwords
+from poimen_tasks.flower.passwords import hide_passwords, revealed
 from poimen_tasks.flower.serve import prepare
 from poimen_tasks.flower.system import System
 
-__all__ = ["OPTIONS", "FlowerOptions", "System", "hide_passwords", "prepare", "read_options"]
+__all__ = ["OPTIONS", "FlowerOptions", "System", "hide_passwords", "prepare", "read_options", "revealed"]

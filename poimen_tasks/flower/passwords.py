@@ -8,9 +8,9 @@ from typing import Any
 
 from poimen_tasks._urls import mask_url
 
-__all__ = ["SECRET_OPTIONS", "hide_passwords", "mask_deep", "mask_text"]
+__all__ = ["SECRET_OPTIONS", "hide_passwords", "mask_deep", "mask_text", "revealed"]
 
-#: Options of Flower whose values only its own process may know; `FLOWER_<NAME>` says the same.
+#: Options of Flower whose values only its own process may know.
 SECRET_OPTIONS = ("basic_auth", "broker_api", "cookie_secret", "oauth2_key", "oauth2_secret")
 
 _SEVERAL = "basic_auth"
@@ -19,8 +19,8 @@ _URL = re.compile(r"\A[\w.+-]+://\S+\Z")
 _DEEP = 12
 
 
-def hide_passwords(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """A command line without the passwords in it, and the environment that says the same.
+def hide_passwords(words: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """A command line without the passwords in it, and they, by option.
 
     Anybody on a machine sees the arguments of its processes; the environment is seen by the same user alone.
 
@@ -33,21 +33,28 @@ def hide_passwords(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         name, given, value = word.partition("=")
         option = name[2:].replace("-", "_") if name.startswith("--") else ""
         if waiting:
-            found[waiting].append(word)
+            found.setdefault(waiting, []).append(word)
             waiting = ""
         elif option not in SECRET_OPTIONS:
             left.append(word)
+        elif given:
+            found.setdefault(option, []).append(value)
         else:
-            values = found.setdefault(option, [])
-            if given:
-                values.append(value)
-            else:
-                waiting = option
-    if waiting and not found[waiting]:  # the value is missing: whoever reads the options says so
+            waiting = option
+    if waiting:  # its value is missing: whoever reads the options says so
         left.append(f"--{waiting.replace('_', '-')}")
-        del found[waiting]
-    kept = {name: ",".join(values) if name == _SEVERAL else values[-1] for name, values in found.items()}
-    return left, {f"FLOWER_{name.upper()}": value for name, value in kept.items()}
+    return left, found
+
+
+def revealed(found: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The same as Flower's options have them: logins are a list, also of several in one; of the others the last counts.
+
+    Args:
+        found: what `hide_passwords` found.
+    """
+    logins = [one for value in found.get(_SEVERAL, ()) for one in value.split(",")]
+    others = {name: values[-1] for name, values in found.items() if name != _SEVERAL}
+    return {**others, **({_SEVERAL: logins} if logins else {})}
 
 
 def mask_text(text: str, most: int = 300) -> str:

@@ -12,6 +12,7 @@ from poimen_tasks.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import socket
+    import ssl
 
     from poimen_tasks.flower.application import PoimenFlower
     from poimen_tasks.flower.options import FlowerOptions
@@ -64,11 +65,12 @@ def prepare(system: System, options: FlowerOptions) -> Server:
 
     _log(options.flower)
     extract_settings()
+    secure = _secured(settings.get("ssl_options"))
     sockets = _bind(options.flower)
     application = PoimenFlower(system, options, **settings)
-    server = HTTPServer(application, ssl_options=application.ssl_options, xheaders=options.flower.xheaders)
+    server = HTTPServer(application, ssl_options=secure, xheaders=options.flower.xheaders)
     server.add_sockets(sockets)
-    return Server(_address(options.flower, sockets, secure=application.ssl_options is not None), application, sockets)
+    return Server(_address(options.flower, sockets, secure=secure is not None), application, sockets)
 
 
 def _log(options: Any) -> None:
@@ -78,6 +80,19 @@ def _log(options: Any) -> None:
     enable_pretty_logging(options)
     logging.getLogger("tornado.access").addHandler(logging.NullHandler())
     logging.getLogger("tornado.access").propagate = False
+
+
+def _secured(options: dict[str, Any] | None) -> ssl.SSLContext | None:
+    """Read the certificate now: what is wrong with it would show only when somebody comes."""
+    from tornado.netutil import ssl_options_to_context
+
+    if options is None:
+        return None
+    try:
+        return ssl_options_to_context(options, server_side=True)
+    except (OSError, ValueError) as error:
+        files = ", ".join(str(one) for one in options.values())
+        raise InvalidArgument(f"--certfile, --keyfile: cannot be used ({files}): {error}") from None
 
 
 def _bind(options: Any) -> list[socket.socket]:

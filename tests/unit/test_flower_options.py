@@ -17,7 +17,7 @@ from flower.urls import settings
 from prometheus_client import generate_latest
 
 from poimen_tasks.errors import InvalidArgument, SettingsError
-from poimen_tasks.flower import FlowerOptions, hide_passwords, read_options
+from poimen_tasks.flower import FlowerOptions, hide_passwords, read_options, revealed
 from poimen_tasks.flower.application import PoimenFlower
 from poimen_tasks.flower.exposure import is_loopback
 from poimen_tasks.flower.guard import Guard
@@ -193,7 +193,7 @@ def test_own_names_pass(host: str) -> None:
 
 # ------------------------------------------------------------------------------------------- passwords
 def test_passwords_leave_the_command_line() -> None:
-    """Whichever way they are written they go into the environment, where only the same user sees them."""
+    """Whichever way they are written they are taken off it, and mean the same."""
     words = [
         "flower",
         "-A",
@@ -207,8 +207,10 @@ def test_passwords_leave_the_command_line() -> None:
     ]
     assert hide_passwords(words) == (
         ["flower", "-A", "shop", "--port", "1"],
-        {"FLOWER_BASIC_AUTH": "ada:one,bob:two", "FLOWER_OAUTH2_SECRET": "x"},
+        {"basic_auth": ["ada:one", "bob:two"], "oauth2_secret": ["x"]},
     )
+    several = {"basic_auth": ["ada:one,bob:two", "eve:three"], "oauth2_secret": ["x", "y"]}
+    assert revealed(several) == {"basic_auth": ["ada:one", "bob:two", "eve:three"], "oauth2_secret": "y"}
     assert hide_passwords(["flower", "--basic-auth"]) == (["flower", "--basic-auth"], {})
     assert hide_passwords(["status", "--json"]) == (["status", "--json"], {})
 
