@@ -22,6 +22,7 @@ from flower.urls import handlers
 from tornado.web import RequestHandler
 
 from poimen_tasks import CacheKey
+from poimen_tasks.flower.pages import Asked, audit
 from tests import nursery
 from tests.acceptance.conftest import APP
 from tests.conftest import ROOT, Workers, eventually
@@ -229,6 +230,25 @@ def test_pauses_cache_audit_health(filled: ModuleType, flower: Flower) -> None:
     assert not {one["event_id"] for one in first["events"]} & {one["event_id"] for one in older["events"]}
     assert flower.json("/poimen/api/health")["ok"]
     assert "Nothing is wrong." in flower.page("/poimen/health").texts
+
+
+def test_a_long_stream_is_looked_through_in_parts(filled: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a filter a page looks at a bounded part of a long stream, and all pages together find what a query finds."""
+    monkeypatch.setattr(audit, "MOST_SCANNED", 40)
+    monkeypatch.setattr(audit, "_PORTION", 20)
+    wanted = [event.event_id for event in filled.poimen.audit.query(type="batch.opened", newest_first=True)]
+    found, after, scanned = list[str](), "", 0
+    while True:
+        page = audit.read(filled.poimen, Asked(query={"type": "batch.opened", "after": after}))
+        found += [one["event_id"] for one in page["events"]]
+        assert page["scanned"] <= 40
+        scanned += page["scanned"]
+        if page["next"] is None:
+            break
+        after = page["next"]
+    assert len(wanted) >= 4
+    assert found == wanted
+    assert scanned <= filled.poimen.audit.count()
 
 
 def test_state_needs_no_events(filled: ModuleType, flower: Flower) -> None:

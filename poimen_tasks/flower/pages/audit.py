@@ -109,7 +109,7 @@ def show(data: dict[str, Any], asked: Asked) -> list[Block]:
             [_row(one, asked) for one in data["events"]],
             spare=("Workflow", "Task", "Actor", "Line"),
             numbers=("Line",),
-            empty="no such event",
+            empty="none among these" if data["scanned"] else "no such event",
             note=f"Looked for among {data['scanned']:,} events; Older goes on." if data["scanned"] else "",
         ),
         links([("Newest", asked.link("/audit", **chosen), not data["after"]), *older]),
