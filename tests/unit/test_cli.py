@@ -741,6 +741,7 @@ def test_help(run):
         "board",
         "tracker",
         "audit",
+        "flower",
         "health",
         "doctor",
     ]

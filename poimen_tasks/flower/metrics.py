@@ -1,0 +1,48 @@
+"""`/metrics`: what Flower counts from events, and what the store knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tornado.web
+from flower.views import BaseHandler
+from prometheus_client import CollectorRegistry, generate_latest
+
+if TYPE_CHECKING:
+    from poimen_tasks.flower.system import System
+
+__all__ = ["MetricsHandler", "collectors", "own_registry"]
+
+_KIND = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def collectors(system: System) -> list[Any]:  # noqa: ARG001 - what they will read
+    """Collectors of `prometheus_client` that read the store at each scrape; they are called in a thread."""
+    return []
+
+
+def own_registry(system: System) -> CollectorRegistry:
+    """Ours apart from Flower's, so that its numbers are there while the store is away."""
+    registry = CollectorRegistry()
+    for collector in collectors(system):
+        registry.register(collector)
+    return registry
+
+
+class MetricsHandler(BaseHandler):  # type: ignore[misc]  # Flower ships no types
+    """Behind the same login as the pages, unless it was opened: it tells the names of workers and tasks."""
+
+    async def get(self) -> None:
+        """Both in one text."""
+        application: Any = self.application
+        if not application.poimen_options.public_metrics:
+            self.check_login()
+        application.forget_the_gone()
+        text = await application.readings.run(lambda: generate_latest() + generate_latest(application.registry))
+        self.set_header("Content-Type", _KIND)
+        self.write(text)
+
+    def check_login(self) -> None:
+        """A scraper gets no page to log in at."""
+        if not self.current_user:
+            raise tornado.web.HTTPError(401)
