@@ -52,7 +52,7 @@ class Address(NamedTuple):
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
-            return self.host == "localhost" or self.host.endswith(".localhost")
+            return self.host == "localhost"
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
