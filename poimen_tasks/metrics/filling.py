@@ -60,12 +60,15 @@ def of_facts(facts: Facts) -> Samples:
 
 
 def _totals(totals: Mapping[tuple[str, ...], int]) -> Samples:
-    for (kind, *names), count in sorted(totals.items()):
+    found = Counter[tuple[str, tuple[str, ...]]]()  # a task may be called `other`, too
+    for (kind, *names), count in totals.items():
         match kind, names:
             case "i", [status, activity] if status in _STATUSES:
-                yield "poimen_items_finished_total", (activity or OTHER, _STATUSES[status]), count
+                found["poimen_items_finished_total", (activity or OTHER, _STATUSES[status])] += count
             case "r", [activity]:
-                yield "poimen_items_retried_total", (activity or OTHER,), count
+                found["poimen_items_retried_total", (activity or OTHER,)] += count
+    for (name, labels), count in sorted(found.items()):
+        yield name, labels, count
     yield "poimen_lanes_lost_total", (), totals.get(("l",), 0)
     for state in _ENDS:
         yield "poimen_batches_finished_total", (state,), totals.get(("b", state), 0)

@@ -196,12 +196,17 @@ def _facts(told: Mapping[str, Any]) -> Facts:
         scopes={kind: kinds.count(kind) for kind in set(kinds)},
         pauses=int(pauses or 0),
         resumes=int(resumes or 0),
-        totals={tuple(_text(field).split("\t")): int(value) for field, value in told["totals"].items()},
+        totals={_total(_text(field)): int(value) for field, value in told["totals"].items()},
         cache_entries=told["cache_lru"],
         cache_bytes=int(told["cache_bytes"] or 0),
         computations=told["flights"],
         activities=sorted(map(_text, told["activities"][1])),
     )
+
+
+def _total(field: str) -> tuple[str, ...]:
+    """The parts of a total's name; only the last one may have a tab in it."""
+    return tuple(field.split("\t", 2 if field.startswith("i\t") else 1))
 
 
 def _loads(fields: Mapping[str, int]) -> dict[str, QueueLoad]:

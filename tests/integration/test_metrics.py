@@ -233,6 +233,15 @@ def test_labels_are_bounded(store: Store, tell: Tell) -> None:
     assert (hits[("acts.n099", "hit")], hits[("other", "hit")], len(hits)) == (1, 20, 303)
 
 
+def test_strange_names(store: Store, tell: Tell) -> None:
+    """A task may be called `other`, or have a tab, a quote or a line's end in its name: no sample stands twice."""
+    name = 'a\t"b"\n\\c'
+    fields = {f"i\tok\t{name}": 1, f"r\t{name}": 2, "i\tok\tother": 4, "i\tok\t": 8, "r\t": 16, "z\tlater": 32}
+    store.client.redis.hset(store.keys.build("totals"), mapping=fields)
+    assert tell("poimen_items_finished_total") == {(name, "succeeded"): 1, ("other", "succeeded"): 12}
+    assert tell("poimen_items_retried_total") == {(name,): 2, ("other",): 16}
+
+
 def test_names_are_not_told(poimen: Poimen, store: Store) -> None:
     """No batch, workflow, stage, item or worker has its name in what is told (fault J09)."""
     lanes.offer(store, 2, worker="secretworker")

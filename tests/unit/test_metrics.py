@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 
@@ -61,6 +62,17 @@ def test_other():
 
 
 # ------------------------------------------------------------------------------------------- the package
+def test_the_package_is_imported_late():
+    """No module imports prometheus_client when it is imported itself: without the extra all commands work."""
+    for path in (ROOT / "poimen_tasks" / "metrics").glob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = [
+            name for node in tree.body if isinstance(node, ast.Import) for name in (one.name for one in node.names)
+        ]
+        names += [str(node.module) for node in tree.body if isinstance(node, ast.ImportFrom)]
+        assert [name for name in names if name.startswith("prometheus_client")] == [], path.name
+
+
 def test_without_the_package(monkeypatch):
     """Without prometheus_client there is one error of ours, which says what to install; the rest works without it."""
     monkeypatch.setitem(sys.modules, "prometheus_client", None)

@@ -42,15 +42,17 @@ local function drain_cancelled(record)
   end
   record.pending = record.pending - #positions
   if #positions < 500 and record.delayed > 0 then
+    local by_part = {}
     for _, member in ipairs(redis.call('ZRANGE', K.delayed(record.batch), 0, 499 - #positions)) do
       local position, part = string.match(member, '^(%d+):(%d+)$')
-      count_ended(record, tonumber(part), 'cancelled', 1)
+      by_part[part] = (by_part[part] or 0) + 1
       redis.call('ZREM', K.delayed(record.batch), member)
       redis.call('HDEL', K.attempts(record.batch), position)
       table.insert(positions, tonumber(position))
       from_delayed = from_delayed + 1
     end
     record.delayed = record.delayed - from_delayed
+    for part, count in pairs(by_part) do count_ended(record, tonumber(part), 'cancelled', count) end
     set_due(record)
   end
   if #positions < 500 and record.waiting > 0 then
