@@ -63,35 +63,42 @@ def counters(told: Told) -> Told:
     return {name: value for name, value in told.items() if name[0].endswith("_total")}
 
 
-def test_a_fleet_that_is_killed(own_shop: ModuleType, workers: Workers, serve: Callable[..., Served]) -> None:
+def finished(told: Told) -> Told:
+    """Outcomes, by task and status."""
+    return {names[1:]: value for names, value in told.items() if names[0] == "poimen_items_finished_total"}
+
+
+def test_a_fleet_that_is_killed(
+    own_shop: ModuleType, workers: Workers, notes: Path, serve: Callable[..., Served]
+) -> None:
     """While workers and their processes are killed no counter goes back, and at the end each item counts once."""
-    workers.start(APP, concurrency=2)
-    served, seen = serve("-A", APP), [Told()]
+    first, second = workers.start_many(2, APP, concurrency=1)
+    served, seen = serve("-A", APP), list[Told]()
 
     def look() -> Told:
         seen.append(served.scrape())
         return seen[-1]
 
-    batch = own_shop.poimen.dispatch(
-        own_shop.poimen.map(own_shop.nap, [0.02] * 120), concurrency=2, on_complete=own_shop.noop.si(1)
-    )
-    eventually(lambda: look().get(("poimen_items_finished_total", "tests.acceptance.shop.nap", "succeeded"), 0) >= 10)
-    assert (seen[-1]["poimen_workers", "alive"], seen[-1]["poimen_slots",]) == (1, 2)
-    assert seen[-1]["poimen_batches", "running"] == 1
-    workers.all[0].kill_child()
-    eventually(lambda: look()["poimen_lanes_lost_total",] >= 1)
-    workers.all[0].kill()
-    workers.start(APP, concurrency=2)
-    eventually(lambda: look()["poimen_batches_open",] == 0 and batch.status().is_over)
+    held = [own_shop.stubborn.s(str(notes), str(number)) for number in range(3)]
+    work = [own_shop.nap.s(0.01) for _ in range(30)] + held
+    batch = own_shop.poimen.dispatch(work, concurrency=2, on_complete=own_shop.noop.si(1))
+    eventually(lambda: look()["poimen_items", "running"] == 2 and look()["poimen_items", "pending"] == 1)
+    assert (seen[-1]["poimen_workers", "alive"], seen[-1]["poimen_slots",], seen[-1]["poimen_lanes",]) == (2, 2, 2)
+    assert (seen[-1]["poimen_batches", "running"], seen[-1]["poimen_batches_open",]) == (1, 1)
+    assert finished(seen[-1]) == {(f"{APP}.nap", "succeeded"): 30}
+    first.kill_child()
+    eventually(lambda: look()["poimen_lanes_lost_total",] == 1)
+    second.destroy()
+    eventually(lambda: look()["poimen_lanes_lost_total",] == 2)
+    assert seen[-1]["poimen_items_finished_total", f"{APP}.nap", "succeeded"] == 30
+    Path(f"{notes}.go").touch()
     eventually(lambda: look()["poimen_callbacks_finished_total", "succeeded"] == 1)
     for before, after in pairwise(seen):
         assert {name: (value, after[name]) for name, value in counters(before).items() if after[name] < value} == {}
-    last = seen[-1]
-    status = batch.status()
-    finished = {names[2]: value for names, value in last.items() if names[0] == "poimen_items_finished_total"}
-    assert finished == {"succeeded": status.succeeded} == {"succeeded": 120}
-    assert last["poimen_batches_finished_total", "completed"] == 1
-    assert last["poimen_items", "pending"] == last["poimen_items", "running"] == last["poimen_callbacks_open",] == 0
+    assert batch.status().succeeded == 33
+    assert finished(look()) == {(f"{APP}.nap", "succeeded"): 30, (f"{APP}.stubborn", "succeeded"): 3}
+    assert seen[-1]["poimen_batches_finished_total", "completed"] == 1
+    assert {seen[-1][name] for name in (("poimen_batches_open",), ("poimen_callbacks_open",), ("poimen_lanes",))} == {0}
     assert served.running.stop(signal.SIGTERM) == 0
 
 
