@@ -39,6 +39,7 @@ PoimenError
 ├── AuditBacklog                            too many audit entries wait to be sealed
 ├── AuditDiskError           (OSError)      the disk did not keep what was written; the sealer ends
 ├── SealerConflict                          another sealer has the directory or the stream
+├── MetricsUnavailable       (ImportError)  the package that metrics need is not installed
 ├── BoardInvalid             (ValueError)   a task board is not valid
 ├── TrackerConflict          (ValueError)   a tracked task has another version than was expected
 └── Cancelled                               raised inside a running task that was asked to stop
@@ -72,6 +73,7 @@ __all__ = [
     "InvalidId",
     "ItemNotFound",
     "LayoutMismatch",
+    "MetricsUnavailable",
     "NotPaused",
     "PauseTimeout",
     "Paused",
@@ -278,6 +280,10 @@ class AuditDiskError(PoimenError, OSError):
 
 class SealerConflict(PoimenError):
     """Another sealer has the directory or the stream."""
+
+
+class MetricsUnavailable(PoimenError, ImportError):
+    """The package that metrics need is not installed: pip install 'poimen-tasks[metrics]'."""
 
 
 class BoardInvalid(PoimenError, ValueError):

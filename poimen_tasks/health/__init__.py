@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from poimen_tasks.errors import StoreRefused, StoreUnavailable
@@ -52,9 +51,6 @@ __all__ = [
     "glance",
     "lag_of",
 ]
-
-#: Open batches that a glance counts.
-MOST_COUNTED = 1_000
 
 
 def examine(
@@ -128,9 +124,8 @@ def glance(store: Store) -> Iterator[Finding]:
         facts = survey.server()
         yield from check_server(facts, store.client.url)
         if facts.layout in (None, str(LAYOUT)):
-            waiting = sum(1 for _ in islice(survey.open_batches(), MOST_COUNTED))
             workers, now = store.reads.workers(), store.reads.now()
-            yield from check_workers(workers, now, waiting=waiting)
+            yield from check_workers(workers, now, waiting=store.reads.count_open())
             yield from check_ears(survey, workers, now)
             yield from check_audit(store.audit.describe_audit(), store.settings)
     except (StoreUnavailable, StoreRefused) as error:

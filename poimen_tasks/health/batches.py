@@ -97,6 +97,8 @@ def _counters(store: Store, status: BatchStatus, repairs: Repairs | None) -> Ite
         return
     off = [name for name, number in found.items() if counted[name] != number]
     words = [f"{name}: counted are {counted[name]}, there are {found[name]}" for name in off]
+    if not reply[b"listed"]:
+        words.append("the list of open batches lacks it")
     words = words or ["the counts of what lanes may claim differ from the lists"]
     yield Finding(
         Level.ERROR,

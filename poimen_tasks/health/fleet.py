@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from poimen_tasks.health.finding import Finding, Level
 from poimen_tasks.health.repairs import REPAIR, Repairs
-from poimen_tasks.store.reads import WorkerInfo
+from poimen_tasks.store.reads import LIVE, WorkerInfo
 
 if TYPE_CHECKING:
     from poimen_tasks.store import Store
     from poimen_tasks.store.survey import Survey
 
 __all__ = ["LIVE", "check_ears", "check_slots", "check_workers", "drift_in_words"]
-
-#: Seconds after its last sign of life for which a worker counts as alive.
-LIVE = 6.0
 
 #: A ticket was looked for so often: 62 times `POIMEN_TICKET_OVERDUE` / 2 have passed, a minute.
 _IN_VAIN = 5

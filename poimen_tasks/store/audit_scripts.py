@@ -101,6 +101,13 @@ class StreamState(NamedTuple):
     oldest: str = ""
     behind: int = 0
 
+    @property
+    def lag(self) -> float:
+        """Seconds for which the oldest entry has waited; 0 when there is none. An entry's id is when it was written."""
+        if not self.oldest:
+            return 0.0
+        return max(0.0, self.now - int(self.oldest.partition("-")[0]) / 1000)
+
     @classmethod
     def of(cls, reply: dict[bytes, Any]) -> StreamState:
         """From a script's reply."""

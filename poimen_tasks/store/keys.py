@@ -39,6 +39,10 @@ TABLE: dict[str, Key] = {
     "owner": Key("o:{owner}", "string", "once.lua: last sequence and reply of one caller", "600 s after its last call"),
     "recorder": Key("o:{owner}/r", "string", "record_one.lua: how much one caller recorded", "an hour, renewed"),
     "batches": Key("batches", "zset", "all batches by creation time, hidden ones excepted", "until they expire"),
+    "open": Key(
+        "open", "zset", "batches that are not over by creation time, hidden ones by its negative", "until over"
+    ),
+    "totals": Key("totals", "hash", "what ended, by kind, status and activity: for metrics", "for ever"),
     "expiring": Key("expiring", "zset", "batch and workflow by the time the batch's keys expire", "until then"),
     "workflow": Key("w:{workflow}", "zset", "batches of a workflow by creation time", _RETENTION),
     "record": Key("b:{batch}", "hash", "a batch's counters, limit, labels, state", _RETENTION),

@@ -15,7 +15,10 @@ from poimen_tasks.store.scripts import unpack_parts
 from poimen_tasks.store.status import read_statuses
 from poimen_tasks.store.values import Part
 
-__all__ = ["Entry", "Reads", "WorkerInfo"]
+__all__ = ["LIVE", "Entry", "Reads", "WorkerInfo"]
+
+#: Seconds after its last sign of life for which a worker counts as alive.
+LIVE = 6.0
 
 _READ_BYTES = 1 << 18
 
@@ -196,6 +199,10 @@ class Reads:
         """Batch ids, newest first."""
         key = self.keys.build("batches") if workflow is None else self.keys.build("workflow", workflow)
         return [_text(name) for name in self.client.read(lambda redis: redis.zrevrange(key, 0, newest - 1))]
+
+    def count_open(self) -> int:
+        """How many batches are not over, callbacks included."""
+        return int(self.client.read(lambda redis: redis.zcard(self.keys.build("open"))))
 
     def workflow_batches(self, workflow: str) -> list[str]:
         """All batches of a workflow, oldest first, read in slices."""

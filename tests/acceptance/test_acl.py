@@ -14,6 +14,7 @@ from poimen_tasks.errors import StoreRefused
 from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store
 from poimen_tasks.store.keys import TABLE
+from poimen_tasks.store.metric_reads import MetricReads
 from poimen_tasks.store.server import EmbeddedServer
 from poimen_tasks.store.tracker_scripts import Given, Who
 from tests.acceptance.conftest import APP, imported
@@ -132,6 +133,7 @@ def test_each_does_its_work(env, url, tmp_path, server, eventually) -> None:
         assert reader.trackers.tracker_stats("t", ranks=7).ranks == [0, 0, 0, 0, 1, 0, 0]
         assert [task for task, _ in reader.tracker_reads.tasks("t")] == ["T1"]
         assert reader.audit.describe_audit().sealed == before + len(read)
+        assert MetricReads(reader.client).facts().totals["i", "ok", f"{APP}.add"] >= 20
         reader.client.close()
         worker.terminate()
         assert worker.wait() == 0

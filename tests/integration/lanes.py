@@ -394,6 +394,17 @@ def counters(store: Store) -> dict[str, int]:
     return {name.decode(): int(count) for name, count in stored.items() if int(count)}
 
 
+def totals(store: Store) -> dict[tuple[str, ...], int]:
+    """What ended so far, by the names in `counting.lua`."""
+    stored = store.client.redis.hgetall(store.keys.build("totals"))
+    return {tuple(name.decode().split("\t")): int(count) for name, count in stored.items()}
+
+
+def listed(store: Store) -> list[str]:
+    """Batches that are listed as open, callbacks first."""
+    return [name.decode() for name in store.client.redis.zrange(store.keys.build("open"), 0, -1)]
+
+
 def snapshot(store: Store) -> dict[bytes, bytes]:
     """Everything stored in the namespace but the remembered replies, as bytes to compare."""
     redis = store.client.redis

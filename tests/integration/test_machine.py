@@ -64,6 +64,7 @@ class Model:
     held: dict = field(default_factory=dict)
     done: dict = field(default_factory=dict)
     outcomes: Counter = field(default_factory=Counter)
+    ended: Counter = field(default_factory=Counter)
     retried: Counter = field(default_factory=Counter)
     marked: set = field(default_factory=set)
     rounds: int = 0
@@ -80,6 +81,7 @@ class Model:
         self.held.pop(position, None)
         self.done[position] = status
         self.outcomes[position] += 1
+        self.ended[status, PARTS[position % 2].activity] += 1
 
     def come_back(self, position: int) -> None:
         """A lane holds it no more; one that was revoked meanwhile ends here."""
@@ -512,6 +514,21 @@ class StoreMachine(RuleBasedStateMachine):
             assert retried == model.retried
             retried_failed = sum(len(entry.positions) for entry in lanes.audit(self.store, "batch.retried", batch=name))
             assert sum(model.outcomes.values()) == len(model.done) + retried_failed
+
+    @invariant()
+    def totals_tell_what_ended(self):
+        """The counts that metrics tell are those of the model, and the open batches are listed."""
+        totals, retried = lanes.totals(self.store), Counter()
+        told = {names[1:]: count for names, count in totals.items() if names[0] == "i"}
+        assert told == sum((model.ended for model in self.models.values()), Counter())
+        for model in self.models.values():
+            for position, count in model.retried.items():
+                retried["r", PARTS[position % 2].activity] += count
+        assert {names: count for names, count in totals.items() if names[0] == "r"} == retried
+        lost = [entry for entry in lanes.audit(self.store, "lane.lost") if "@" not in entry.header["b"]]
+        assert totals.get(("l",), 0) == len(lost)
+        listed = self.store.client.redis.zrangebyscore(self.store.keys.build("open"), 0, "+inf")
+        assert {name.decode() for name in listed} == {name for name, model in self.models.items() if not model.over}
 
     @invariant()
     def slots_and_counters_agree(self):

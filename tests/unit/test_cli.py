@@ -743,6 +743,7 @@ def test_help(run):
         "audit",
         "flower",
         "health",
+        "metrics",
         "doctor",
     ]
 

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- check_batch: hold the counters of a batch against its lists (invariant I3), and put them right when asked.
--- Request: b batch, repair. Reply: {counted, found, ok, repaired}
+-- An open batch is in the list of them, too.
+-- Request: b batch, repair. Reply: {counted, found, listed, good, repaired, tickets}
 --@include once
 --@include attempts
 if once_reply then return once_reply end
@@ -27,13 +28,16 @@ local sum = found.pending + found.delayed + found.waiting + found.running + fini
 local good = sum == record.total and found.pending == record.pending and found.delayed == record.delayed
   and found.running == record.running and found.waiting == record.waiting
 for part, count in pairs(claimable) do good = good and record.claimable[part] == count end
+local listed = record.over == 1 or redis.call('ZSCORE', K.open, request.b) ~= false
+good = good and listed
 local reply = {
   counted = {waiting = record.waiting, pending = record.pending, delayed = record.delayed, running = record.running, finished = finished, total = record.total},
-  found = found, good = good, repaired = false, tickets = {},
+  found = found, listed = listed, good = good, repaired = false, tickets = {},
 }
 if request.repair and not good and sum == record.total then
   record.pending, record.delayed, record.running, record.waiting = found.pending, found.delayed, found.running, found.waiting
   for part, count in pairs(claimable) do record.claimable[part] = count end
+  if not listed then list_open(record) end
   audit_batch('batch.repaired', record, {counted = reply.counted, found = found})
   save_record(record)
   reply.repaired, reply.tickets = true, missing_tickets(record)

@@ -30,6 +30,7 @@ for _, callback in ipairs(request.callbacks or {}) do
   redis.call('HSET', K.record(request.b), 'cb:' .. callback[1], callback[2])
 end
 redis.call('ZADD', K.batches, now, request.b)
+redis.call('ZADD', K.open, now, request.b)
 redis.call('ZADD', K.workflow(request.workflow), now, request.b)
 local record = make_record(request.b, {request.workflow, request.stage, request.actor, request.parts})
 record.limit, record.retention = request.limit, request.retention

@@ -57,10 +57,12 @@ if not stopped then record.running = record.running - count end
 record.pending = record.pending + #returned
 if #returned > 0 then record.claimable[holding.p] = record.claimable[holding.p] + #returned end
 record.failed = record.failed + #failed
+if not stopped then count_total('l', 1) end
 local header = {slot = tonumber(request.s), why = request.why, r = holding.r, failed = #failed, detail = request.detail}
 audit_batch(stopped and 'lane.stopped' or 'lane.lost', record, naming(record, positions_of(holding.r), header))
 if #failed > 0 then
   local kind = request.why == 'timeout' and 'TimeLimitExceeded' or 'WorkerLost'
+  count_ended(record, holding.p, 'failed', #failed)
   write_settled(record, failed, 1, kind, request.detail or '', attempts)
   local lost = {r = {failed[1], failed[1] + 1}, type = kind, detail = request.detail}
   audit_batch('item.lost', record, naming(record, failed, lost))

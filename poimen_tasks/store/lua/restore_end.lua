@@ -30,6 +30,7 @@ if not record.parent then
   redis.call('ZADD', K.batches, request.created, request.b)
   redis.call('ZADD', K.workflow(record.workflow), request.created, request.b)
 end
+if record.over == 0 then list_open(record) end
 audit_batch('batch.restored', record, {
   a = request.actor, reason = request.reason, snapshot = request.snapshot, ordinal = record.ordinal, round = record.round,
   total = record.total, ok = record.ok, failed = record.failed, cancelled = record.cancelled, skipped = record.skipped,

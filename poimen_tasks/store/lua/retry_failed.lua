@@ -36,6 +36,7 @@ if count > 0 then
     record.over, record.finished = 0, 0
     for _, key in ipairs(BATCH_KEYS) do redis.call('PERSIST', key(request.b)) end
     redis.call('ZREM', K.expiring, request.b .. '\t' .. record.workflow)
+    list_open(record)
   end
   local header = {a = request.actor, r = retried, round = record.round}
   audit_batch('batch.retried', record, naming(record, positions_of(retried), header))

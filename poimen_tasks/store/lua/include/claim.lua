@@ -138,6 +138,7 @@ local function settle_hits(record, part, hits, counts)
   record.pending = record.pending - #hits
   record.ok = record.ok + #hits
   record.cached = record.cached + #hits
+  count_ended(record, part, 'ok', #hits)
   local ranges = write_cached(record, positions, values)
   audit_batch('item.finished', record, naming(record, positions, {
     r = ranges, ok = #hits, cached = #hits, activity = part_activity(record.parts[part + 1]),

@@ -1,5 +1,6 @@
 -- The end of a batch: state, callbacks as hidden batches, retention.
 --@include slots
+--@include counting
 local function expire_batch(batch, seconds)
   for _, key in ipairs(BATCH_KEYS) do redis.call('EXPIRE', key(batch), seconds) end
 end
@@ -18,6 +19,12 @@ local function begin_retention(record)
   end
 end
 
+-- A batch is not over, though it was not listed, or was over before.
+local function list_open(record)
+  local created = tonumber(redis.call('HGET', K.record(record.batch), 'created')) or now
+  redis.call('ZADD', K.open, record.parent and -created or created, record.batch)
+end
+
 -- A callback is a hidden batch of one item, under the same rules as any other.
 local function open_callback(record, kind, stored)
   local callback = cmsgpack.unpack(stored)
@@ -27,6 +34,7 @@ local function open_callback(record, kind, stored)
     'parts', callback.parts, 'parent', record.batch, 'kind', kind,
     'total', 1, 'pending', 1, 'c:0', 1, 'limit', 1, 'sealed', 1, 'round', record.round,
     'retention', record.retention, 'created', now)
+  redis.call('ZADD', K.open, -now, hidden)
   local trace = redis.call('HGET', K.record(record.batch), 'trace')
   if trace then redis.call('HSET', K.record(hidden), 'trace', trace) end
   redis.call('HSET', K.items(hidden), 0, callback.chunk)
@@ -55,6 +63,9 @@ local function settle_callback(record)
   if not parent then return end
   parent.callbacks = math.max(0, parent.callbacks - 1)
   audit_batch('callback.finished', parent, {kind = record.kind, round = record.round, ok = record.ok})
+  for _, status in ipairs(STATUSES) do
+    if record[status] > 0 then count_total('c\t' .. status, record[status]) end
+  end
   save_record(parent)
   if parent.callbacks == 0 and parent.over == 1 then begin_retention(parent) end
 end
@@ -76,6 +87,7 @@ local function end_batch(record)
   redis.call('DEL', K.running(record.batch), K.delayed(record.batch), K.attempts(record.batch), K.parked(record.batch))
   redis.call('DEL', K.checkpoints(record.batch))
   unhold(record)
+  redis.call('ZREM', K.open, record.batch)
   redis.call('ZREM', K.due, record.batch)
   redis.call('ZREM', K.hungry, record.batch)
   local state = 'batch.completed'
@@ -89,6 +101,7 @@ local function end_batch(record)
     total = record.total, ok = record.ok, failed = record.failed, cancelled = record.cancelled, skipped = record.skipped,
     cached = record.cached, round = record.round,
   })
+  count_total('b\t' .. string.sub(state, #'batch.' + 1), 1)
   local tickets = open_callbacks(record)
   save_record(record)
   if record.callbacks == 0 then begin_retention(record) end

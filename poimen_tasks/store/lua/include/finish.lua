@@ -82,16 +82,18 @@ local function retry_items(record, holding, retries)
     delay_item(record, position, holding.p, now + delay)
   end
   if #retries > 0 then
+    if not record.parent then count_activity('r', part_activity(record.parts[holding.p + 1]), #retries) end
     record.running = record.running - #retries
     set_due(record)
   end
 end
 
-local function count_outcomes(record, finish)
-  record.ok = record.ok + (finish.ok or 0)
-  record.failed = record.failed + (finish.failed or 0)
-  record.cancelled = record.cancelled + (finish.cancelled or 0)
-  record.skipped = record.skipped + (finish.skipped or 0)
+local function count_outcomes(record, part, finish)
+  for _, status in ipairs(STATUSES) do
+    local count = finish[status] or 0
+    record[status] = record[status] + count
+    count_ended(record, part, status, count)
+  end
   record.cached = record.cached + (finish.cached or 0)
 end
 
@@ -127,14 +129,16 @@ local function finish_late(record, finish)
   local positions = acceptable(record, finish)
   local count = count_range(finish.r)
   if not finish.late or #positions ~= count or count == 0 then return positions end
+  local part = nil
   for _, position in ipairs(positions) do
     local entry = read_attempt(record.batch, position, 0)
+    part = entry.p
     record.claimable[entry.p] = record.claimable[entry.p] - 1
     redis.call('LREM', K.back(record.batch, entry.p), 1, position)
     redis.call('HDEL', K.attempts(record.batch), position)
   end
   record.pending = record.pending - count
-  count_outcomes(record, finish)
+  count_outcomes(record, part, finish)
   write_outcomes(record, finish.r, ARGV[5])
   audit_finish(record, finish, true)
   return nil
@@ -180,7 +184,7 @@ local function finish_items(record, token, finish)
 
   local count = count_range(finish.r or {})
   record.running = record.running - count
-  count_outcomes(record, finish)
+  count_outcomes(record, holding.p, finish)
   retry_items(record, holding, finish.y or {})
   if #(finish.g or {}) > 0 then give_back(record, holding, finish.g) end
   stop_items(record, holding, finish.z or {})

@@ -179,15 +179,15 @@ end
 -- Give up to 500 followers the value, of a large one as many as fit a megabyte: each has a copy of it in its outcome.
 -- Returns how many got it, and how many are plain calls, which come and fetch it; the rest is done by `settle_flight`.
 local function complete_followers(key, value, counts)
-  local by_batch, order, done, calls = {}, {}, 0, 0
+  local by_batch, parts, order, done, calls = {}, {}, {}, 0, 0
   local most = math.max(1, math.min(500, math.floor(MOST_LANDED_BYTES / #value)))
   while done < most do
-    local record, position = next_follower(key)
+    local record, position, part = next_follower(key)
     if not record then break end
     done = done + 1
     if position then
       if not by_batch[record.batch] then
-        by_batch[record.batch] = {}
+        by_batch[record.batch], parts[record.batch] = {}, part -- equal calls of a batch are of one partition, or of two of one task
         table.insert(order, record.batch)
       end
       table.insert(by_batch[record.batch], position)
@@ -204,6 +204,7 @@ local function complete_followers(key, value, counts)
     end
     record.ok = record.ok + #positions
     record.cached = record.cached + #positions
+    count_ended(record, parts[batch], 'ok', #positions)
     local ranges = write_cached(record, positions, values)
     local header = {r = ranges, ok = #positions, cached = #positions, coalesced = true}
     audit_batch('item.finished', record, naming(record, positions, header))

@@ -76,16 +76,18 @@ end
 -- Withdraw these {position, partition} and record their outcome. Returns their ranges.
 local function settle_revoked(record, items, reason, actor)
   table.sort(items, function(one, other) return one[1] < other[1] end)
-  local positions, attempts = {}, {}
+  local positions, attempts, by_part = {}, {}, {}
   for _, item in ipairs(items) do
     local made = withdraw(record, item[1], item[2])
     if made then
+      by_part[item[2]] = (by_part[item[2]] or 0) + 1
       table.insert(positions, item[1])
       table.insert(attempts, made)
     end
   end
   if #positions == 0 then return {} end
   record.cancelled = record.cancelled + #positions
+  for part, count in pairs(by_part) do count_ended(record, part, 'cancelled', count) end
   local ranges = write_settled(record, positions, 2, 'Revoked', reason, attempts)
   audit_batch('item.revoked', record, naming(record, positions, {r = ranges, reason = reason, a = actor}))
   return ranges
