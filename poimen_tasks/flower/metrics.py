@@ -8,24 +8,20 @@ import tornado.web
 from flower.views import BaseHandler
 from prometheus_client import CollectorRegistry, generate_latest
 
+from poimen_tasks.metrics import PoimenCollector
+
 if TYPE_CHECKING:
     from poimen_tasks.flower.system import System
 
-__all__ = ["MetricsHandler", "collectors", "own_registry"]
+__all__ = ["MetricsHandler", "own_registry"]
 
 _KIND = "text/plain; version=0.0.4; charset=utf-8"
-
-
-def collectors(system: System) -> list[Any]:  # noqa: ARG001 - what they will read
-    """Collectors of `prometheus_client` that read the store at each scrape; they are called in a thread."""
-    return []
 
 
 def own_registry(system: System) -> CollectorRegistry:
     """Ours apart from Flower's, so that its numbers are there while the store is away."""
     registry = CollectorRegistry()
-    for collector in collectors(system):
-        registry.register(collector)
+    registry.register(PoimenCollector(system))
     return registry
 
 

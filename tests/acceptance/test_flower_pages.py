@@ -19,6 +19,7 @@ import psutil
 import pytest
 import redis
 from flower.urls import handlers
+from prometheus_client.parser import text_string_to_metric_families
 from tornado.web import RequestHandler
 
 from poimen_tasks import CacheKey
@@ -350,6 +351,12 @@ def test_workers_are_left_in_peace(
     assert asked < 15 * 8  # Flower's own asks eight questions for each page
 
 
+def test_metrics_of_both(filled: ModuleType, flower: Flower) -> None:
+    """One scrape has what the store knows and what Flower counts from events."""
+    found = {family.name for family in text_string_to_metric_families(flower.ask("/metrics").text)}
+    assert {"poimen_up", "poimen_items_finished", "flower_worker_online"} <= found
+
+
 def test_with_a_login(
     filled: ModuleType, flower: Flower, module_env: dict[str, str], tmp_path: Path, lanes: Workers
 ) -> None:
@@ -404,6 +411,7 @@ def test_the_store_is_away(tmp_path: Path, module_env: dict[str, str]) -> None:
         assert json.loads(alone.ask("/poimen/api/pauses").text)["error"]["type"] == "StoreUnavailable"
         assert "error" in alone.page("/poimen/health").texts
         assert alone.ask("/healthcheck").text == "OK"
+        assert "poimen_up 0.0" in alone.ask("/metrics").text.splitlines()
     finally:
         alone.process.kill()
         alone.process.wait()
