@@ -7,8 +7,8 @@
 local recorder_key, audit_key, sequence = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local seen = redis.pcall('INCR', recorder_key)
 if type(seen) == 'table' then
-  if string.find(seen.err, 'WRONGTYPE', 1, true) then return seen end
-  return redis.error_reply('POIMEN_FOREIGN ' .. recorder_key)
+  local foreign = string.find(seen.err, 'not an integer', 1, true) or string.find(seen.err, 'overflow', 1, true)
+  return foreign and redis.error_reply('POIMEN_FOREIGN ' .. recorder_key) or seen
 end
 if seen > sequence then
   redis.call('DECR', recorder_key)
