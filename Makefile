@@ -18,12 +18,15 @@ help: ## List the targets
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python {v[0]}.{v[1]} is too old: poimen-tasks needs >= 3.11; set PYTHON=")'
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(PY) -m pip install --quiet --editable ".[server,flower,dev]"
+	@# The pip that a new environment brings may be years old, and takes three times as long to resolve.
+	$(PY) -m pip install --quiet --upgrade pip
+	@# Byte code is made where it is needed: most of what is installed is never imported.
+	$(PY) -m pip install --quiet --no-compile --editable ".[server,flower,dev]"
 	@touch $@
 
 # Only `make bench` needs the other task queues; `make setup` stays light.
 $(PEERS): $(READY)
-	$(PY) -m pip install --quiet --editable ".[bench]"
+	$(PY) -m pip install --quiet --no-compile --editable ".[bench]"
 	@touch $@
 
 setup: $(READY) ## Create .venv and install the package with all it needs

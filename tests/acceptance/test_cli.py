@@ -261,9 +261,8 @@ def in_project(project: Path, *words: str, **env: str) -> subprocess.CompletedPr
     )
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_up(project: Path, start: Callable[..., Running], how: signal.Signals) -> None:
-    """`poimen up` is all that a newcomer starts; other commands find its server; a signal stops everything."""
+def test_up(project: Path, start: Callable[..., Running]) -> None:
+    """`poimen up` is all that a newcomer starts; other commands find its server; Ctrl-C stops everything."""
     up = start("up", "-A", "shop", "-c", "2", env={}, cwd=project)
     eventually(lambda: " ready." in up.text(), timeout=40)
     url = running_url(project / ".poimen")
@@ -279,7 +278,7 @@ def test_up(project: Path, start: Callable[..., Running], how: signal.Signals) -
 
     family = up.family()
     assert len(family) >= 4
-    assert up.stop(how) == 0
+    assert up.stop(signal.SIGINT) == 0
     eventually(lambda: not any(pid_exists(process.pid) for process in family))
     assert running_url(project / ".poimen") is None
 
@@ -364,11 +363,14 @@ def test_up_dies_with_everything(project: Path, start: Callable[..., Running]) -
 
 
 def test_up_with_a_server_of_ones_own(project: Path, start: Callable[..., Running], redis_url: str) -> None:
-    """With POIMEN_REDIS_URL set no server is started; one that does not answer is said at once."""
+    """With POIMEN_REDIS_URL set no server is started; SIGTERM stops the rest; a dead one is said at once."""
     up = start("up", "-A", "shop", "-c", "1", env={"POIMEN_REDIS_URL": redis_url}, cwd=project)
     eventually(lambda: " ready." in up.text(), timeout=40)
     assert running_url(project / ".poimen") is None
+    family = up.family()
+    assert len(family) >= 2
     assert up.stop(signal.SIGTERM) == 0
+    eventually(lambda: not any(pid_exists(process.pid) for process in family))
     dead = {"POIMEN_REDIS_URL": "redis://127.0.0.1:1/0", "POIMEN_CONNECT_TIMEOUT": "0.3"}
     up = start("up", "-A", "shop", env=dead, cwd=project)
     assert up.process.wait(30) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -35,6 +36,7 @@ def titled(*rows: str, names: str = " ".join(NAMES)) -> str:
 _DIRECTIONS = "".join(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))
 
 
+@cache  # Hypothesis reads the source of what filters, each time that a strategy is made
 def cells(*, least: int = 0) -> st.SearchStrategy[str]:
     """Texts that a cell may hold."""
     plain = st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp"), exclude_characters=_DIRECTIONS)
@@ -44,11 +46,13 @@ def cells(*, least: int = 0) -> st.SearchStrategy[str]:
     )
 
 
+@cache
 def ids() -> st.SearchStrategy[str]:
     """Task ids."""
     return cells(least=1).filter(str.isprintable)
 
 
+@cache
 def titles() -> st.SearchStrategy[str]:
     """Titles: texts that do not end as a heading is closed."""
     return cells(least=1).filter(lambda text: not text.endswith("#") or text.rstrip("#")[-1:] not in ("", " "))
