@@ -6,9 +6,11 @@ import json
 import re
 import sqlite3
 import struct
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
+from itertools import count
 from operator import itemgetter
 from typing import Any
 
@@ -35,8 +37,7 @@ _scan = json.JSONDecoder().decode
 
 
 def _key(data: bytes) -> int:
-    (key,) = _NUMBER(blake2b(data, digest_size=8).digest())
-    return int(key)
+    return _NUMBER(blake2b(data, digest_size=8).digest())[0]  # type: ignore[no-any-return]
 
 
 def workflow_key(workflow: str) -> int:
@@ -104,7 +105,7 @@ class Batch:
         self._epoch_bytes = self._epoch.encode()
         rows = db.execute("SELECT id, type, actor, status, count, first, last FROM facets")
         self._facets: dict[tuple[str, ...], list[int]] = {tuple(row[1:4]): [row[0], *row[4:]] for row in rows}
-        self._workflows: dict[str, int] = {}
+        self._workflows: dict[str, tuple[int, bytes]] = {}
         self._seconds: dict[str, int] = {}
         self._clear()
 
@@ -112,9 +113,7 @@ class Batch:
         self._events: list[tuple[int, int, int, int]] = []
         self._postings: list[tuple[int, int, int]] = []
         self._own: dict[int, int] = {}
-        self._blocks: dict[int, list[int]] = {}
         self._epochs: list[tuple[int, str]] = []
-        self._changed: set[tuple[str, ...]] = set()
 
     def add(
         self, lines: Sequence[Any], starts: Sequence[int], first: int, *, same: Callable[[int, bytes], bool]
@@ -132,57 +131,48 @@ class Batch:
         """
         events, owned = self._read(lines, first)
         known = self._known_ids(owned)
-        for at, (_, kind, workflow, task, actor, timestamp, status) in enumerate(events):
-            seq = first + at
+        note, post = self._events.append, self._postings.append
+        for seq, start, line, event in zip(count(first), starts, lines, events, strict=False):
+            _, kind, workflow, task, actor, timestamp, status = event
             try:
                 facet = self._facet(kind, actor, status, seq)
                 time = self._time(timestamp)
             except (ValueError, LookupError, TypeError) as error:
                 raise _no_event(seq, error) from error
-            if lines[at][1] != self._epoch_bytes:
-                self._begin_epoch(seq, lines[at][1])
-            if at in owned:
-                key = owned[at]
+            if line[1] != self._epoch_bytes:
+                self._begin_epoch(seq, line[1])
+            if owned and seq in owned:
+                key = owned[seq]
                 earlier = self._own.get(key, known.get(key))
-                if earlier is not None and same(earlier, lines[at][-1]):
+                if earlier is not None and same(earlier, line[-1]):
                     self._skip(facet)
                     continue
                 self._own.setdefault(key, seq)
-                self._postings.append((key, facet, seq))
-            self._events.append((seq, starts[at], time, facet))
-            block = self._blocks.get(seq // BLOCK)
-            if block is None:
-                self._blocks[seq // BLOCK] = [time, time]
-            elif time < block[0]:
-                block[0] = time
-            elif time > block[1]:
-                block[1] = time
-            self._post(workflow, task, facet, seq)
+                post((key, facet, seq))
+            note((seq, start, time, facet))
+            if workflow is not None:
+                key, within = self._workflows.get(workflow) or self._workflow(workflow)
+                post((key, facet, seq))
+            if task is not None:
+                encoded = task.encode("utf-8", "surrogatepass")
+                post((_key(b"t\0" + encoded), facet, seq))
+                if workflow is not None:
+                    post((_key(within + encoded), facet, seq))
         _, _, ms, sub, n, *_ = lines[-1]
         self._id, self._n = f"{ms.decode()}-{sub.decode()}", int(n)
         self.lines, self._offset = first + len(lines), starts[-1]
 
     def _read(self, lines: Sequence[Any], first: int) -> tuple[list[Sequence[Any]], dict[int, int]]:
-        """What is taken of the events; and, by place, the keys of the ids that do not say where their line stands."""
+        """What is taken of the events; and, by line, the keys of the ids that do not say where their line stands."""
         events, owned = list[Sequence[Any]](), dict[int, int]()
-        for at, (_, epoch, ms, sub, n, _, _, data) in enumerate(lines):
+        for seq, (_, epoch, ms, sub, n, _, _, data) in enumerate(lines, first):
             text = data.decode("ascii")
             match = _PLAIN(text)
-            event = _parsed(text, first + at) if match is None else match.groups()
-            own = event[0]
-            if own != (b"%b-%b-%b-%b" % (epoch[:12], ms, sub, n)).decode():
-                owned[at] = own_id_key(own)
+            event = _parsed(text, seq) if match is None else match.groups()
+            if event[0] != f"{epoch[:12].decode()}-{ms.decode()}-{sub.decode()}-{n.decode()}":
+                owned[seq] = own_id_key(event[0])
             events.append(event)
         return events, owned
-
-    def _post(self, workflow: str | None, task: str | None, facet: int, seq: int) -> None:
-        if workflow is not None:
-            self._postings.append((self._workflow(workflow), facet, seq))
-        if task is not None:
-            encoded = _utf8(task)
-            self._postings.append((_key(b"t\0" + encoded), facet, seq))
-            if workflow is not None:
-                self._postings.append((_key(b"i\0%b\0%b" % (_utf8(workflow), encoded)), facet, seq))
 
     def _begin_epoch(self, seq: int, epoch: bytes) -> None:
         self._epoch_bytes, self._epoch = epoch, epoch.decode()
@@ -201,13 +191,11 @@ class Batch:
 
     def _facet(self, kind: str, actor: str, status: str, seq: int) -> int:
         """The number of a combination, counted."""
-        name = (kind, actor, status)
-        facet = self._facets.get(name)
+        facet = self._facets.get((kind, actor, status))
         if facet is None:
-            facet = self._facets[name] = [len(self._facets) + 1, 0, seq, seq]
+            facet = self._facets[kind, actor, status] = [len(self._facets) + 1, 0, seq, seq]
         facet[1] += 1
         facet[3] = seq
-        self._changed.add(name)
         return facet[0]
 
     def _skip(self, facet: int) -> None:
@@ -217,24 +205,24 @@ class Batch:
             if values[0] == facet:
                 values[1] -= 1
 
-    def _workflow(self, workflow: str) -> int:
-        key = self._workflows.get(workflow)
-        if key is None:
-            if len(self._workflows) > _KEPT:
-                self._workflows.clear()
-            key = self._workflows[workflow] = workflow_key(workflow)
-        return key
+    def _workflow(self, workflow: str) -> tuple[int, bytes]:
+        """Its key, and what the key of a task within it is made of."""
+        if len(self._workflows) > _KEPT:
+            self._workflows.clear()
+        found = self._workflows[workflow] = (workflow_key(workflow), b"i\0%b\0" % _utf8(workflow))
+        return found
 
     def _time(self, text: str) -> int:
-        second = self._seconds.get(text[:19])
-        if second is None or len(text) != 32 or not text.endswith("+00:00"):
-            moment = micros(datetime.fromisoformat(text))
-            if len(text) == 32 and text.endswith("+00:00"):
-                if len(self._seconds) > _KEPT:
-                    self._seconds.clear()
-                self._seconds[text[:19]] = moment - moment % _SECOND
-            return moment
-        return second + int(text[20:26])
+        form = text[:20] + text[26:]  # as the sealer writes it: all but the six digits behind the second
+        second = self._seconds.get(form)
+        if second is not None:
+            return second + int(text[20:26])
+        moment = micros(datetime.fromisoformat(text))
+        if len(text) == 32 and text.endswith("+00:00"):
+            if len(self._seconds) > _KEPT:
+                self._seconds.clear()
+            self._seconds[form] = moment - moment % _SECOND
+        return moment
 
     def write(self) -> None:
         """Write what was added; the caller commits."""
@@ -246,11 +234,11 @@ class Batch:
         db.executemany(
             "INSERT INTO blocks VALUES(?, ?, ?) ON CONFLICT(block) DO UPDATE SET low = min(low, excluded.low), "
             "high = max(high, excluded.high)",
-            [(block, low, high) for block, (low, high) in self._blocks.items()],
+            list(self._blocks()),
         )
         db.executemany(
             "INSERT OR REPLACE INTO facets(id, type, actor, status, count, first, last) VALUES(?, ?, ?, ?, ?, ?, ?)",
-            [(self._facets[name][0], *name, *self._facets[name][1:]) for name in self._changed],
+            [(values[0], *name, *values[1:]) for name, values in self._facets.items() if values[3] >= self.written],
         )
         db.executemany("INSERT INTO epochs VALUES(?, ?)", self._epochs)
         meta = {
@@ -260,3 +248,13 @@ class Batch:
         db.executemany("UPDATE meta SET value = ? WHERE name = ?", [(value, name) for name, value in meta.items()])
         self.written = self.lines
         self._clear()
+
+    def _blocks(self) -> Iterator[tuple[int, int, int]]:
+        """The number of each block of lines, its first time and its last."""
+        rows, at = self._events, 0
+        while at < len(rows):
+            block = rows[at][0] // BLOCK
+            end = bisect_left(rows, ((block + 1) * BLOCK,), at)
+            times = [row[2] for row in rows[at:end]]
+            yield block, min(times), max(times)
+            at = end
