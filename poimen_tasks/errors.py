@@ -53,7 +53,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from poimen_tasks.board import BoardProblem
+    from poimen_tasks.model import BoardProblem
 
 __all__ = [
     "AuditBacklog",

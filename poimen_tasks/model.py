@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchState",
     "BatchStatus",
+    "BoardProblem",
     "ErrorInfo",
     "Item",
     "ItemStatus",
@@ -226,3 +227,25 @@ class BatchStatus:
         data["paused_by"] = list(self.paused_by)
         data["finished"] = self.finished
         return data
+
+
+@dataclass(frozen=True, slots=True)
+class BoardProblem:
+    """Something that is wrong with a board.
+
+    Attributes:
+        line: the number of the line, from 1.
+        fault: what kind of thing it is, as one word for programs, e.g. `status_unknown`.
+        message: what is wrong, and what is allowed.
+    """
+
+    line: int
+    fault: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.message}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)

@@ -8,9 +8,10 @@ from typing import Any
 
 from poimen_tasks._checks import expected
 from poimen_tasks.board.markdown import Cell, Line, draw_title, escape, is_framed, split_cells
-from poimen_tasks.board.reading import NAMES, BoardProblem, Reading, read
+from poimen_tasks.board.reading import NAMES, Reading, read
 from poimen_tasks.board.task import COLUMNS, BoardTask, check_cell
 from poimen_tasks.errors import BoardInvalid, InvalidArgument
+from poimen_tasks.model import BoardProblem
 
 __all__ = ["Board", "check_title", "draw_row", "draw_table", "parse", "render", "validate"]
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from poimen_tasks.board.markdown import (
     BOM,
@@ -19,35 +18,14 @@ from poimen_tasks.board.markdown import (
 )
 from poimen_tasks.board.task import COLUMNS, STATUS_RULE, TaskStatus, cell_fault, check_task_id, meant
 from poimen_tasks.errors import InvalidId
+from poimen_tasks.model import BoardProblem
 
-__all__ = ["NAMES", "BoardProblem", "Reading", "Table", "read"]
+__all__ = ["NAMES", "Reading", "Table", "read"]
 
 #: The columns as they are compared, and how they are written.
 NAMES = {name.lower(): name for name in COLUMNS}
 _ALL = ", ".join(COLUMNS)
 _SEPARATOR = f"a row of hyphens, |{'---|' * len(COLUMNS)}"
-
-
-@dataclass(frozen=True, slots=True)
-class BoardProblem:
-    """Something that is wrong with a board.
-
-    Attributes:
-        line: the number of the line, from 1.
-        fault: what kind of thing it is, as one word for programs, e.g. `status_unknown`.
-        message: what is wrong, and what is allowed.
-    """
-
-    line: int
-    fault: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.message}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
 
 
 @dataclass(slots=True)
