@@ -59,7 +59,9 @@ def test_alerts_speak_of_metrics_that_there_are():
     chosen = re.findall(r"\b(poimen_[a-z_]+)(?:\{([a-z]+)=)?", text)
     labels = {one.name: one.labels for one in CATALOGUE}
     assert len(chosen) >= text.count("- alert:") > 0
-    assert [(name, label) for name, label in chosen if name not in labels or (label and label not in labels[name])] == []
+    assert [
+        (name, label) for name, label in chosen if name not in labels or (label and label not in labels[name])
+    ] == []
 
 
 def test_other():
