@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -50,6 +51,7 @@ class _Commands(click.Group):
     """Every error of ours becomes one line; the commands stand in the order in which a newcomer meets them."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        _give_streams()
         try:
             found = super().invoke(ctx)
             sys.stdout.flush()  # here an error of it is told; at the interpreter's end it would be a traceback
@@ -68,6 +70,13 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
         return list(self.commands)
+
+
+def _give_streams() -> None:
+    """Where there is no stdout or stderr, as behind `>&-`: none but `/dev/null` should get its number."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
 
 
 @click.group(

@@ -163,7 +163,8 @@ def _calls(app: Celery, work: Any) -> tuple[Map | Iterable[Any], dict[str, Any]]
     if name is not None or isinstance(work, Item):
         if str(name) not in _NO_CALLS:
             raise UnsupportedWork("work: a single call is not supported; put it in a list: dispatch([task.s(...)])")
-        raise UnsupportedWork(f"work: {_NO_CALLS[str(name)]} is not supported; {_TAKEN}")
+        hint = "; for a batch as a step of a chain there is poimen.each" if name == "celery.chain" else ""
+        raise UnsupportedWork(f"work: {_NO_CALLS[str(name)]} is not supported; {_TAKEN}{hint}")
     if isinstance(getattr(work, "name", None), str) and callable(getattr(work, "s", None)):
         raise UnsupportedWork(f"work: task {work.name} alone is not supported; use poimen.map(task, values)")
     if isinstance(work, Mapping) or not is_series(work):

@@ -63,6 +63,7 @@ def table(
     *,
     spare: Sequence[str] = (),
     numbers: Sequence[str] = (),
+    long: Sequence[str] = (),
     empty: str = "nothing",
     note: str = "",
 ) -> Block:
@@ -74,11 +75,12 @@ def table(
         rows: cells, one a column.
         spare: columns that a narrow window does without.
         numbers: columns that stand at the right.
+        long: columns of which a narrow window breaks addresses and long names anywhere, rather than push others out.
         empty: said when there are no rows.
         note: said below, such as that there are more.
     """
-    classes = [" ".join([_HIDDEN] * (name in spare) + ["text-end text-nowrap"] * (name in numbers)) for name in columns]
-    heads = [{"name": name, "class": kind} for name, kind in zip(columns, classes, strict=True)]
+    kinds = ((_HIDDEN, spare), ("text-end text-nowrap", numbers), ("poimen-long", long))
+    heads = [{"name": name, "class": " ".join(kind for kind, of in kinds if name in of)} for name in columns]
     return {"kind": "table", "title": title, "columns": heads, "rows": list(rows), "empty": empty, "note": note}
 
 

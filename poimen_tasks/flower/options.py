@@ -38,6 +38,7 @@ _CONF = "flowerconfig.py"
 _PREFIX = re.compile(r"/?[A-Za-z0-9_~-]+(?:/[A-Za-z0-9_~-]+)*/?")
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]+\]")
 _TRUE, _FALSE = frozenset({"y", "yes", "t", "true", "on", "1"}), frozenset({"n", "no", "f", "false", "off", "0"})
+_LEVELS = ("debug", "info", "warning", "error", "none")
 _COUNTS = (("max_tasks", 1), ("max_workers", 1), ("purge_offline_workers", 10))
 
 
@@ -172,6 +173,8 @@ def _check(options: Any, *, control: bool) -> None:
         value = getattr(options, name)
         if value is None or value < least:
             raise expected(f"--{name}", f"a whole number from {least}", value)
+    if str(options.logging).lower() not in _LEVELS:
+        raise expected("--logging", f"one of {', '.join(_LEVELS)}", options.logging)
     if options.persistent:
         raise InvalidArgument(
             "--persistent: expected false, got true: Flower would keep its state as a pickle, and run what somebody "

@@ -21,7 +21,7 @@ _SUBJECT = "server"
 
 def no_server(error: PoimenError) -> Finding:
     """The one finding about a server that cannot be asked."""
-    return Finding(Level.ERROR, "server", "Redis", str(error).removeprefix("Redis "))  # the error says what to do
+    return Finding(Level.ERROR, "server", _SUBJECT, str(error))  # the error says what to do
 
 
 def check_server(facts: ServerFacts, url: str) -> Iterator[Finding]:

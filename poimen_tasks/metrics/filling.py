@@ -135,7 +135,7 @@ def of_audit(state: StreamState) -> Samples:
     """The audit stream and its sealer."""
     sealer = "none" if not state.sealer else "alive" if state.alive else "stopped"
     for name in ("none", "alive", "stopped"):
-        yield "poimen_audit_sealer", (name,), name == sealer
+        yield "poimen_audit_sealer", (name,), int(name == sealer)
     yield "poimen_audit_entries", (), state.length
     yield "poimen_audit_lag_seconds", (), state.lag if state.sealer else 0.0
     yield "poimen_audit_added_total", (), state.added

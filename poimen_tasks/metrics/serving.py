@@ -143,6 +143,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET  # noqa: N815 - the same
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        """What is no request that this understands, in a line of text instead of the base class's page."""
+        if code == HTTPStatus.NOT_IMPLEMENTED:  # what it says of a method without a `do_…`
+            code, message = HTTPStatus.METHOD_NOT_ALLOWED, "Metrics are read: GET and HEAD are what is answered."
+        self.close_connection = True
+        self._answer(f"{message or HTTPStatus(code).phrase}\n".encode(), _TEXT, HTTPStatus(code))
+
     def _answer(self, body: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)

@@ -111,7 +111,9 @@ class LaneKeeper:
         lane = self._known.forget(key)
         self._ended.discard(key)
         if reply.reaped:
-            log.warning("lane %s slot %d was lost (%s): %s", key[0], key[1], why, detail)
+            # Celery hands over a traceback in quotes; which frame of its pool noticed is no news.
+            said = detail.strip('"\n ').rpartition("\n")[2]
+            log.warning("lane %s slot %d was lost (%s): %s", key[0], key[1], why, said)
             tell_lane_lost(self._events, "" if lane is None else lane.message_id, detail)
         self._reaper.tell(key[0], reply, why=why, detail=detail)
 

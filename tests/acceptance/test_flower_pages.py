@@ -224,7 +224,7 @@ def test_pauses_cache_audit_health(filled: ModuleType, flower: Flower) -> None:
     assert [(one["action"], one["task_id"]) for one in events["events"]] == [("split <i>it</i>", "T1.1")]
     assert events["source"] == "stream"
     page = flower.page("/poimen/audit?type=scope.paused")
-    assert any(text.startswith("Source: stream.") for text in page.texts)
+    assert any(text.startswith("From the stream in Redis alone") for text in page.texts)
     assert "scope.paused" in page.links
     first = flower.json("/poimen/api/audit")
     older = flower.json(f"/poimen/api/audit?after={first['next']}")

@@ -117,7 +117,7 @@ def test_what_is_served(own_shop: ModuleType, serve: Callable[..., Served], serv
     assert served.get("/-/healthy")[::2] == (200, "Healthy.\n")
     assert served.get("/metrics", method="HEAD")[::2] == (200, "")
     assert served.get("/else")[0] == 404
-    assert served.get("/metrics", method="POST")[0] == 501
+    assert served.get("/metrics", method="POST")[0] == 405
     taken = served.url.split("/")[2]
     refused = nursery.run(
         ["poimen_tasks.cli", "metrics", "--listen", taken], env=clean_env(POIMEN_REDIS_URL=server.url)

@@ -174,7 +174,7 @@ def test_health_of_a_server_that_is_away(command) -> None:
     done = command("health", "--json", POIMEN_REDIS_URL="redis://127.0.0.1:1/0", POIMEN_CONNECT_TIMEOUT="0.3")
     found = json.loads(done.stdout)
     assert (done.returncode, found["ok"], found["audit"]) == (1, False, None)
-    assert [one["subject"] for one in found["findings"] if one["level"] == "error"] == ["Redis"]
+    assert [one["subject"] for one in found["findings"] if one["level"] == "error"] == ["server"]
 
 
 def test_up_seals(tmp_path, eventually) -> None:

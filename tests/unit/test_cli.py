@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone
 from os import getuid
@@ -23,6 +24,7 @@ from poimen_tasks.health import Finding, Level, check_environment
 from poimen_tasks.model import ErrorInfo, ItemStatus, Outcome
 from poimen_tasks.settings import Settings
 from poimen_tasks.store.reads import WorkerInfo
+from tests.conftest import ROOT
 
 NOW = datetime(2025, 11, 29, 12, 0, tzinfo=UTC)
 URL = "redis://127.0.0.1:1/0"
@@ -780,3 +782,11 @@ def test_foreign_text_stays_on_its_line():
     """Text that others wrote cannot break a line or move the cursor (fault K07)."""
     assert output.one_line("a\nb\x1b[2Jc\x07") == "a b [2Jc"
     assert len(output.one_line("x" * 5000)) == 300
+
+
+def test_without_a_stdout(tmp_path):
+    """A command whose stdout is closed ends as if nobody had wanted its words: no traceback."""
+    command = [sys.executable, "-m", "poimen_tasks.cli", "snapshot", "list", "--dir", str(tmp_path)]
+    shell = ["/bin/sh", "-c", 'exec "$@" >&-', "sh"]
+    ended = subprocess.run([*shell, *command], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

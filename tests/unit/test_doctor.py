@@ -136,7 +136,11 @@ def test_another_layout():
 def test_no_server():
     """A server that does not answer is one error with the store's own words."""
     found = no_server(StoreUnavailable("Redis at redis://h/0 does not answer"))
-    assert (found.level, found.subject, found.message) == (Level.ERROR, "Redis", "at redis://h/0 does not answer")
+    assert (found.level, found.subject, found.message) == (
+        Level.ERROR,
+        "server",
+        "Redis at redis://h/0 does not answer",
+    )
 
 
 # ------------------------------------------------------------------------------------------- fleet

@@ -251,3 +251,8 @@ def test_workers_that_are_gone_are_forgotten() -> None:
         application.readings.close()
 
     asyncio.run(forget())
+
+
+def test_a_log_level_that_there_is_not() -> None:
+    """It is named with what is allowed, before Tornado looks for it among Python's."""
+    assert refused("--logging=zzz") == "--logging: expected one of debug, info, warning, error, none, got 'zzz'"

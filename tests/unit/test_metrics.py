@@ -53,6 +53,17 @@ def test_the_page_is_the_code():
     assert told <= {"poimen_tasks"}, "the page speaks of metrics that there are not"
 
 
+def test_alerts_speak_of_metrics_that_there_are():
+    """Each metric of `config/alerts.yml`, and each label that it is chosen by, is one of ours."""
+    text = (ROOT / "config" / "alerts.yml").read_text(encoding="utf-8")
+    chosen = re.findall(r"\b(poimen_[a-z_]+)(?:\{([a-z]+)=)?", text)
+    labels = {one.name: one.labels for one in CATALOGUE}
+    assert len(chosen) >= text.count("- alert:") > 0
+    assert [
+        (name, label) for name, label in chosen if name not in labels or (label and label not in labels[name])
+    ] == []
+
+
 def test_other():
     """A task beyond the first hundred, and one that is called so, count under `other`; nothing is lost."""
     counts = {f"acts.n{number:03}": {"hits": 1} for number in range(MOST_NAMES + 5)} | {"other": {"hits": 7}}

@@ -22,9 +22,9 @@ _FIELDS: dict[str, Callable[[AuditEvent], str | None]] = {
     "type": lambda event: event.event_type,
 }
 _SOURCES = {
-    "index": "All of it is sealed.",
-    "stream": "From the stream alone, which has only what is not sealed yet: the sealed log's directory is not here.",
-    "index+stream": "From the sealed log, and from the stream what is not sealed yet.",
+    "index": "From the sealed log.",
+    "stream": "From the stream in Redis alone, with what is not sealed yet: the sealed log's directory is not here.",
+    "index+stream": "From the sealed log, and from the stream in Redis what is not sealed yet.",
 }
 
 
@@ -102,13 +102,14 @@ def show(data: dict[str, Any], asked: Asked) -> list[Block]:
             asked.link("/audit"),
             [("workflow", "Workflow", data["workflow"] or ""), ("type", "Type", data["type"] or "")],
         ),
-        notice(f"Source: {data['source']}. {_SOURCES.get(data['source'], '')}"),
+        notice(_SOURCES.get(data["source"], data["source"])),
         table(
             "Events",
             ("Time (UTC)", "Type", "Workflow", "Task", "Actor", "Action", "Status", "Line"),
             [_row(one, asked) for one in data["events"]],
             spare=("Workflow", "Task", "Actor", "Line"),
             numbers=("Line",),
+            long=("Type", "Action"),
             empty="none among these" if data["scanned"] else "no such event",
             note=f"Looked for among {data['scanned']:,} events; Older goes on." if data["scanned"] else "",
         ),

@@ -133,7 +133,9 @@ def _error_table(data: dict[str, Any]) -> Block:
     rows = [
         [cell(one["item_id"], strong=True), state(one["status"]), cell(one["error"] or "")] for one in data["errors"]
     ]
-    return table("Errors", ("Item", "Status", "Error"), rows, note=f"Of the newest outcomes, {ERRORS} at most.")
+    return table(
+        "Errors", ("Item", "Status", "Error"), rows, long=("Error",), note=f"Of the newest outcomes, {ERRORS} at most."
+    )
 
 
 def _outcome_table(data: dict[str, Any]) -> Block:
@@ -151,8 +153,8 @@ def _outcome_table(data: dict[str, Any]) -> Block:
     ]
     return table(
         "Outcomes", ("Item", "Status", "Attempts", "Took", "Waited", "Worker", "Error"), rows,
-        spare=("Attempts", "Waited", "Worker"), numbers=("Attempts", "Took", "Waited"), empty="no outcome yet",
-        note="In the order in which they were recorded.",
+        spare=("Attempts", "Waited", "Worker"), numbers=("Attempts", "Took", "Waited"), long=("Error",),
+        empty="no outcome yet", note="In the order in which they were recorded.",
     )  # fmt: skip
 
 

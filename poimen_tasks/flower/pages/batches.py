@@ -123,6 +123,7 @@ def _batch_table(data: dict[str, Any], asked: Asked) -> Block:
         [_batch_row(one, data["now"], asked) for one in data["batches"]],
         spare=("Workflow", "Stage", "Failed", "Running", "Limit", "Age"),
         numbers=("Failed", "Running", "Limit", "Age"),
+        long=("Batch", "Waits for"),
         empty=empty,
         note=note,
     )

@@ -29,9 +29,11 @@ def show(data: dict[str, Any], asked: Asked) -> list[Block]:  # noqa: ARG001 - e
     ]  # fmt: skip
     said = notice("Nothing is wrong.", "success") if data["ok"] else notice("Something is wrong.", "danger")
     names = ("Level", "Check", "Subject", "Message", "Advice")
+    advised = any(one["advice"] for one in data["findings"])  # what to do is wanted on a phone, too
+    spare = ("Check",) if advised else ("Check", "Advice")
     return [
         said,
-        table("", names, rows, spare=("Check", "Advice"), note="The command poimen doctor looks at everything."),
+        table("", names, rows, spare=spare, long=names[2:], note="The command poimen doctor looks at everything."),
     ]
 
 
