@@ -7,6 +7,7 @@ Celery keeps a message id when a canvas is applied again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from celery import states
@@ -26,8 +27,14 @@ def has_gone_on(step: Any, batch: str) -> bool:
     return _read(step, batch) == states.SUCCESS
 
 
-def claim_going_on(step: Any, batch: str) -> None:
+def claim_going_on(step: Any, batch: str, take: Callable[[float], bool]) -> None:
     """Called before a canvas goes on behind a batch.
+
+    Args:
+        step: the task that runs.
+        batch: the batch's id.
+        take: asks the store for it, since copies that come together read the same mark; after so many seconds a copy
+            that has not gone on has died. False when another one is at it.
 
     Raises:
         Ignore: a copy of this message has gone on already, or is at it.
@@ -35,7 +42,7 @@ def claim_going_on(step: Any, batch: str) -> None:
     state = _read(step, batch)
     if state == states.SUCCESS:
         raise Ignore("the canvas has gone on already")
-    if state == states.STARTED and step.request.retries < _PATIENCE:
+    if (state == states.STARTED and step.request.retries < _PATIENCE) or not take((_PATIENCE - 1) * _PAUSE):
         _publish_again(step, _PAUSE, "a copy of this message is at it")
     _write(step, batch, states.STARTED)
 

@@ -150,10 +150,18 @@ def register_each(runtime: Runtime) -> None:
         except StoreUnavailable as error:
             put_off(step, error)
         except PoimenError:
-            claim_going_on(step, batch)
+            _go_on(runtime, step, batch)
             raise
-        claim_going_on(step, batch)
+        _go_on(runtime, step, batch)
         return results
+
+
+def _go_on(runtime: Runtime, step: Any, batch: str) -> None:
+    """One copy of the message does."""
+    try:
+        claim_going_on(step, batch, lambda patience: runtime.store().calls.claim_collect(batch, patience=patience))
+    except StoreUnavailable as error:
+        put_off(step, error)
 
 
 def _begin(runtime: Runtime, step: Any, work: Map, asked: dict[str, Any]) -> None:

@@ -34,7 +34,10 @@ class MetricsHandler(BaseHandler):  # type: ignore[misc]  # Flower ships no type
         if not application.poimen_options.public_metrics:
             self.check_login()
         application.forget_the_gone()
-        text = await application.readings.run(lambda: generate_latest() + generate_latest(application.registry))
+        # One read for all who ask at once: while the store hangs each takes a thread from the pages.
+        text = await application.readings.get(
+            "metrics", lambda: generate_latest() + generate_latest(application.registry)
+        )
         self.set_header("Content-Type", _KIND)
         self.write(text)
 

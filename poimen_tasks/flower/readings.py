@@ -39,10 +39,6 @@ class Readings:
             self._kept.popitem(last=False)
         return await asyncio.shield(future)
 
-    async def run(self, read: Callable[[], Any]) -> Any:
-        """What `read` returns, each time anew."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, read)
-
     def close(self) -> None:
         """Begin no more reads."""
         self._executor.shutdown(wait=False, cancel_futures=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from poimen_tasks.store import Store
 
 __all__ = ["PoimenCollector", "client_module"]
+
+log = logging.getLogger(__name__)
+
+Told = list[tuple[str, tuple[str, ...], float]]
 
 _LEVELS = {"ok": 0, "warning": 1, "error": 2}
 
@@ -74,19 +80,32 @@ class PoimenCollector:
         client_module()
         self._poimen = poimen
         self._lock = threading.Lock()
+        self._looking: Future[Told] | None = None
 
     def describe(self) -> Iterator[Metric]:
         """The families without samples: a registry asks so for their names, and the store is not."""
         return families([])
 
     def collect(self) -> Iterator[Metric]:
-        """The families with what the store tells now."""
-        with self._lock:  # scrapes that come at the same time must not add up to more load
-            return families(self._look())
+        """The families with what the store tells now.
 
-    def _look(self) -> list[tuple[str, tuple[str, ...], float]]:
+        Scrapes that come while another one reads are told what that finds: they add up to no more load, and where the
+        store hangs none waits for the timeouts of those before it.
+        """
+        with self._lock:
+            look = self._looking
+            if comes_first := look is None or look.done():
+                look = self._looking = Future()
+        if comes_first:
+            try:
+                look.set_result(self._look())
+            except BaseException as error:  # noqa: BLE001 - it is raised below, to all who wait
+                look.set_exception(error)
+        return families(look.result())
+
+    def _look(self) -> Told:
         began = time.perf_counter()
-        told = list[tuple[str, tuple[str, ...], float]]()
+        told = Told()
         try:
             told += self._read()
             told.append(("poimen_up", (), 1))
@@ -94,6 +113,9 @@ class PoimenCollector:
             # Nothing more is asked of it: the scrape has an end of its own.
             return [*_ALWAYS, ("poimen_up", (), 0), ("poimen_health", ("server",), _LEVELS["error"])]
         except PoimenError:
+            told = [("poimen_up", (), 0)]
+        except Exception as error:  # noqa: BLE001 - what somebody wrote over a number shows itself in many ways
+            log.warning("what the store holds cannot be told: %s: %s", type(error).__name__, error)
             told = [("poimen_up", (), 0)]
         told += _health(self._poimen.health())
         return [*_ALWAYS, *told, ("poimen_scrape_seconds", (), time.perf_counter() - began)]

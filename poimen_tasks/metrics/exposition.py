@@ -31,7 +31,10 @@ class Scrape(NamedTuple):
     def text(self, accept: str = "") -> tuple[bytes, str]:
         """In the format that a client accepts, and its content type; by default Prometheus's text format."""
         client: Any = client_module()
-        encode, kind = client.exposition.choose_encoder(accept)
+        try:
+            encode, kind = client.exposition.choose_encoder(accept)
+        except Exception:  # noqa: BLE001 - a version that is no number: what it raises differs from release to release
+            encode, kind = client.exposition.choose_encoder("")
         return bytes(encode(self)), str(kind)
 
     def rows(self) -> list[dict[str, Any]]:

@@ -60,7 +60,8 @@ class Address(NamedTuple):
 
 def _is_host(text: str) -> bool:
     if ":" not in text:
-        return all(letter.isascii() and (letter.isalnum() or letter in "-._") for letter in text)
+        known = all(letter.isascii() and (letter.isalnum() or letter in "-._") for letter in text)
+        return known and all(0 < len(label) < 64 for label in text.removesuffix(".").split("."))
     with contextlib.suppress(ValueError):
         return bool(ipaddress.IPv6Address(text))
     return False

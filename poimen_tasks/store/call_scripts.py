@@ -148,6 +148,15 @@ class CallScripts:
         reply = self._once("await_collect", request)
         return reply[b"state"].decode(), bool(reply.get(b"again"))
 
+    def claim_collect(self, batch: str, *, patience: float) -> bool:
+        """One copy of the message behind a batch wants to go on. False when another one is at it.
+
+        Args:
+            batch: its id.
+            patience: seconds after which the other one has died.
+        """
+        return not self._once("claim_collect", {"b": batch, "patience": patience})[b"taken"]
+
     def settle_collect(self, batch: str, *, how: str = "collected") -> bool:
         """The canvas behind a batch has gone on, or was `revoked`. False when that was known, or there is no batch."""
         return bool(self._once("settle_collect", {"b": batch, "how": how})[b"first"])

@@ -110,13 +110,15 @@ class Survey:
         return found
 
     def unrecorded(self) -> list[str]:
-        """Batches that are listed and have no record: expired, or lost."""
-        at, missing = 0, list[str]()
-        while found := self._listed(at):
-            rows = self._records(found, "parts")
-            missing += [batch for batch, (parts,) in zip(found, rows, strict=True) if parts is None]
-            at += _SLICE
-        return missing
+        """Batches that are listed, callbacks among the open ones, and have no record: expired, or lost."""
+        missing = dict[str, None]()
+        for name in ("batches", "open"):
+            at = 0
+            while found := self._listed(at, name):
+                rows = self._records(found, "parts")
+                missing |= {batch: None for batch, (parts,) in zip(found, rows, strict=True) if parts is None}
+                at += _SLICE
+        return list(missing)
 
     def leftovers(self, *, most: int, progress: Callable[[int], None]) -> tuple[list[Leftover], bool]:
         """Look for keys without an expiry that belong to batches without a record.
@@ -155,8 +157,8 @@ class Survey:
             if lifetime == -1 and not has_record:  # -1: it would stay for ever
                 yield batch, int(part) if part.isdecimal() else None
 
-    def _listed(self, at: int) -> list[str]:
-        key = self._keys.build("batches")
+    def _listed(self, at: int, name: str = "batches") -> list[str]:
+        key = self._keys.build(name)
         return [_text(name) for name in self._client.read(lambda redis: redis.zrevrange(key, at, at + _SLICE - 1))]
 
     def _records(self, batches: list[str], *fields: str) -> list[list[bytes | None]]:

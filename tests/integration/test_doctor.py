@@ -397,13 +397,14 @@ def test_expiring_keys_are_no_leftovers(store, redis, look):
 
 
 def test_listed_without_record(store, redis, look, repair):
-    """A batch that is listed and has no record is a warning, and leaves the list."""
+    """A batch or a callback that is listed and has no record is a warning, and leaves the lists."""
     busy(store)
     redis.zadd(key(store, "batches"), {"expired": 1.0})
-    assert [one.check for one in look()] == ["keys"]
+    redis.zadd(key(store, "open"), {"expired@success.0": -1.0})
+    assert [(one.check, one.subject) for one in look()] == [("keys", "2 batches")]
     repair()
     assert look() == []
-    assert store.reads.batches() == ["b"]
+    assert (store.reads.batches(), lanes.listed(store)) == (["b"], ["b"])
 
 
 def test_a_batch_that_is_called_like_a_key(store, look):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import msgpack
 import pytest
@@ -15,6 +18,7 @@ from poimen_tasks.metrics import CATALOGUE, PoimenCollector, scrape
 from poimen_tasks.settings import Settings
 from poimen_tasks.store import Store, metric_reads
 from poimen_tasks.store.server import EmbeddedServer
+from tests.conftest import eventually
 from tests.integration import lanes
 from tests.integration.lanes import begin, open_batch, part
 
@@ -77,6 +81,7 @@ def test_everything_has_its_place(poimen: Poimen, store: Store) -> None:
     text, kind = once.text("application/openmetrics-text; version=1.0.0")
     assert kind.startswith("application/openmetrics-text")
     assert len(list(open_metrics(text.decode()))) == len(CATALOGUE)
+    assert once.text("application/openmetrics-text; version=latest") == once.text()
 
 
 def test_batches_and_items(store: Store, tell: Tell) -> None:
@@ -289,10 +294,47 @@ def test_another_layout(poimen: Poimen, store: Store) -> None:
     assert ("poimen_batches_open",) not in found
 
 
-def test_another_type_of_key(poimen: Poimen, store: Store) -> None:
-    """Where somebody put another type of key a scrape fails nobody: `poimen_up` is 0."""
-    store.client.redis.set(store.keys.build("totals"), "text")
+def test_somebody_wrote_there(poimen: Poimen, store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """Where somebody put another type of key, or text in place of a number, a scrape is answered: `poimen_up` is 0."""
+    redis, totals, clock = store.client.redis, store.keys.build("totals"), store.keys.build("clock")
+    redis.set(totals, "text")
     assert samples(poimen)["poimen_up",] == 0
+    redis.delete(totals)
+    for key, field in ((totals, "i\tok\tacts.a"), (clock, "tick"), (store.keys.build("queues"), "t:q")):
+        redis.hset(key, field, "text")
+        found = samples(poimen)
+        assert (found["poimen_up",], found["poimen_health", "server"]) == (0, 0)
+        assert ("poimen_lanes",) not in found
+        assert "what the store holds cannot be told: ValueError" in caplog.text
+        caplog.clear()
+        redis.delete(key)
+    assert samples(poimen)["poimen_up",] == 1
+
+
+def test_scrapes_at_once(poimen: Poimen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who scrapes while another one reads is told what that finds: where the store hangs none waits for the others."""
+    asked, waiting, may_go_on = list[int](), list[int](), threading.Event()
+
+    class Waited(Future[Any]):
+        def result(self, timeout: float | None = None) -> Any:
+            waiting.append(1)
+            return super().result(timeout)
+
+    def ping(_reads: object) -> None:
+        asked.append(1)
+        assert may_go_on.wait(20)
+
+    monkeypatch.setattr("poimen_tasks.metrics.collector.Future", Waited)
+    monkeypatch.setattr(metric_reads.MetricReads, "ping", ping)
+    collector = PoimenCollector(poimen)
+    with ThreadPoolExecutor(4) as pool:
+        scrapes = [pool.submit(scrape, collector) for _ in range(4)]
+        eventually(lambda: len(waiting) == 3)
+        may_go_on.set()
+        assert [one.result().up for one in scrapes] == [True] * 4
+    assert len(asked) == 1
+    assert scrape(collector).up
+    assert len(asked) == 2
 
 
 def test_nothing_is_changed(poimen: Poimen, store: Store) -> None:

@@ -16,7 +16,7 @@ for _, key in ipairs(keys) do
   removed = removed + redis.call('UNLINK', key)
 end
 removed = removed + redis.call('ZREM', K.batches, request.b)
-redis.call('ZREM', K.open, request.b)
+removed = removed + redis.call('ZREM', K.open, request.b)
 redis.call('ZREM', K.due, request.b)
 redis.call('ZREM', K.hungry, request.b)
 if removed > 0 then audit('keys.repaired', {b = request.b, removed = removed, a = request.actor}) end
