@@ -18,6 +18,9 @@ def test_one_goes_on(store: Store) -> None:
     store.client.redis.hset(record, "going", before + 600)  # a clock that went back
     assert claim("b", patience=30) is True
     assert lanes.audit(store, "batch.collected") == []
+    store.calls.settle_collect("b")
+    store.client.redis.hdel(record, "going")
+    assert claim("b", patience=30) is False, "the canvas has gone on"
 
 
 def test_a_batch_that_is_not_kept_is_not_revived(store: Store) -> None:
