@@ -329,6 +329,10 @@ def test_counts_of_the_fleet(store, redis, look, repair):
     repair()
     assert look() == []
     assert lanes.counters(store) == {f"t:{QUEUE}": 1, f"l:{QUEUE}": 1}
+    redis.hset(key(store, "queues"), f"t:{QUEUE}", "somebody's")
+    assert f"queue {QUEUE}: counted are tickets -1 and lanes 1, there are 1 and 1" in look()[0].message
+    repair()
+    assert look() == []
 
 
 def test_fleet_of_hidden_batches(store, look):

@@ -36,7 +36,7 @@ for at = 1, #stored, 2 do
   local kind, queue = string.match(stored[at], '^([tl]):(.*)$')
   if kind then
     counted[queue] = counted[queue] or {t = 0, l = 0}
-    counted[queue][kind] = tonumber(stored[at + 1])
+    counted[queue][kind] = tonumber(stored[at + 1]) or -1  -- what is no number is somebody else's
     found[queue] = found[queue] or {T = 0, L = 0}
   end
 end
