@@ -1,7 +1,8 @@
 """Messages that come twice, and messages that come too early: what a step of a canvas does about them.
 
-A mark in the app's result backend says how far a canvas has gone on behind a batch. A message's own state would not do:
-Celery keeps a message id when a canvas is applied again.
+Which of several copies goes on behind a batch is decided in the store. A mark in the app's result backend says how far
+a canvas has gone on, also when the batch is not kept any more. A message's own state would not do: Celery keeps a
+message id when a canvas is applied again.
 """
 
 from __future__ import annotations
